@@ -1,12 +1,14 @@
 //! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, pairs that are
-//! not pairs, several hosts.
+//! not pairs, several hosts. Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures
+//! they are compared, and which changes are a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::experiment::measure::Measure;
-use crate::experiment::outline::Outline;
+use crate::experiment::outline::{Outline, OutlineComparison};
 use crate::host::noise::BUSY_NEIGHBOUR;
 use crate::record::Record;
+use crate::record::figures::Better;
 use crate::record::place::Role;
 
 /// Warnings about them, for a summary.
@@ -56,7 +58,7 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
         let run = (&place.setting, place.block, place.arm.as_str());
         hosts.entry(run).or_default().insert(record.host.identity());
     }
-    let is_torn = |comparison: &crate::experiment::outline::OutlineComparison| {
+    let is_torn = |comparison: &OutlineComparison| {
         let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
         let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
         of_arm
@@ -120,6 +122,135 @@ pub(crate) fn replaced(records: &[Record]) -> usize {
     places.flat_map(|place| &place.replaces).collect::<BTreeSet<_>>().len()
 }
 
+/// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
+const NO_SETTINGS: [&str; 6] = ["seed", "ring_reason", "pv_backend_reason", "cpus", "kernel", "initrd"];
+
+/// Setting, arm, and whether it is the second half of the A/A pair.
+type Cell<'a> = (&'a BTreeMap<String, String>, &'a str, bool);
+/// The values of each setting, as text.
+type Values = BTreeMap<String, BTreeSet<String>>;
+
+/// Reasons why `a` and `b` cannot be compared, one phrase each; none if they can: settings of the cells that both have,
+/// pCPUs and hosts.
+pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
+    let mut differences = of_settings(a, b);
+    let pcpus = |records: &[Record]| {
+        distinct(records, |record| record.settings.get("cpus").map_or(String::new(), ToString::to_string))
+    };
+    if pcpus(a) != pcpus(b) {
+        differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
+    }
+    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
+    if hosts(a) != hosts(b) {
+        differences.push(format!("host {} and {}", hosts(a), hosts(b)));
+    }
+    differences
+}
+
+/// Cells that only one of them has, one phrase for each side. `failed` names cells whose runs on the other side are known to have
+/// failed: in A, and in B.
+pub(crate) fn cells_of_one(a: &[Record], b: &[Record], failed: [&BTreeSet<&str>; 2]) -> Vec<String> {
+    let mut differences = Vec::new();
+    let [failed_in_a, failed_in_b] = failed;
+    for (side, here, there, failed) in [("first", a, b, failed_in_b), ("second", b, a, failed_in_a)] {
+        let there = cells(there);
+        let is_to_be_there =
+            |record: &&Record| record.place.as_ref().is_none_or(|place| !failed.contains(&*place.cell_id));
+        let here: Vec<Record> = here.iter().filter(is_to_be_there).cloned().collect();
+        let only: Vec<String> =
+            cells(&here).keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
+        match &only[..] {
+            [] => {}
+            [one] => differences.push(format!("only the {side} has {one}")),
+            [one, others @ ..] => {
+                differences.push(format!("only the {side} has {one} and {} cells more", others.len()));
+            }
+        }
+    }
+    differences
+}
+
+/// Settings that differ in the cells that both have, but for which pCPUs they ran on.
+pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
+    let (a, b) = (cells(a), cells(b));
+    let mut differing: BTreeMap<(&str, String, String), usize> = BTreeMap::new();
+    for (cell, of_a) in &a {
+        let Some(of_b) = b.get(cell) else { continue };
+        for key in of_a.keys().chain(of_b.keys()).collect::<BTreeSet<_>>() {
+            let text = |values: &Values| values.get(key).map_or("unknown".into(), join);
+            if of_a.get(key) != of_b.get(key) {
+                *differing.entry((key, text(of_a), text(of_b))).or_default() += 1;
+            }
+        }
+    }
+    let phrase = |((key, a, b), cells): (&(&str, String, String), &usize)| match cells {
+        1 => format!("{key} {a} and {b}"),
+        cells => format!("{key} {a} and {b} in {cells} cells"),
+    };
+    differing.iter().map(phrase).collect()
+}
+
+fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
+    let mut cells: BTreeMap<Cell<'_>, Values> = BTreeMap::new();
+    for record in records {
+        let Some(place) = record.place.as_ref() else { continue };
+        let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
+        let values = cells.entry(cell).or_default();
+        values.entry("pcpus".into()).or_default().insert(record.settings.pcpus().to_string());
+        for (key, value) in record.settings.iter().filter(|(key, _)| !NO_SETTINGS.contains(key)) {
+            values.entry(key.into()).or_default().insert(value.to_string());
+        }
+    }
+    cells
+}
+
+fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
+    join(&records.iter().map(of).collect())
+}
+
+fn join(values: &BTreeSet<String>) -> String {
+    values.iter().map(String::as_str).collect::<Vec<_>>().join(" or ")
+}
+
+fn name((setting, arm, control): &Cell<'_>) -> String {
+    let setting: String = setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+    format!("{arm}{setting}{}", if *control { " (control)" } else { "" })
+}
+
+/// The measures by which the experiment compares kernels; where it compares none, all that these printed. Locks are compared by their
+/// throughput.
+pub(crate) fn measures(outline: &Outline, records: &[Record]) -> Vec<Measure> {
+    if !records.iter().any(Record::is_linux) {
+        return vec![Measure::Throughput];
+    }
+    let mut measures: Vec<Measure> = Vec::new();
+    for it in &outline.comparisons {
+        if !measures.contains(&it.of) {
+            measures.push(it.of.clone());
+        }
+    }
+    if measures.is_empty() {
+        let names: BTreeSet<&String> = records.iter().flat_map(|record| record.units.keys()).collect();
+        measures = names.into_iter().map(|name| Measure::Printed(name.clone())).collect();
+    }
+    measures
+}
+
+/// The better direction of a measure; none where nothing tells it. Rates and times that a guest prints tell it by their units.
+pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
+    let Measure::Printed(name) = measure else { return measure.better() };
+    let units: BTreeSet<&str> = records
+        .iter()
+        .filter(|record| record.figure(name).is_some())
+        .map(|record| record.unit(name))
+        .collect();
+    match &Vec::from_iter(units)[..] {
+        ["ns" | "us" | "µs" | "ms" | "s" | "min" | "h"] => Some(Better::Less),
+        [unit] if unit.ends_with("/s") => Some(Better::More),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +266,26 @@ mod tests {
         records.push(again);
         let warnings = warnings(&plan.outline, &records);
         assert!(warnings[0].starts_with("1 runs are there twice, such as a"), "{warnings:?}");
+    }
+
+    #[test]
+    fn records_of_one_plan_are_alike_and_each_difference_is_named_once() {
+        let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(2);
+        let (a, b) = (World::new(1).records(&plan), World::new(2).records(&plan));
+        assert_eq!(differences(&a, &b), [""; 0]);
+        let mut other = b;
+        for record in &mut other {
+            record.settings.set("hold_ns", 2000);
+            record.host.host_id = Some("host-b".into());
+        }
+        other.retain(|record| record.placed().arm != "b");
+        assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
+        let none = BTreeSet::new();
+        let only = "only the first has b, ratio 1 and 1 cells more";
+        assert_eq!(cells_of_one(&a, &other, [&none; 2]), [only]);
+        assert_eq!(cells_of_one(&a, &a, [&none; 2]), [""; 0]);
+        let failed = BTreeSet::from(["b_ratio-1", "b_ratio-8"]);
+        assert_eq!(cells_of_one(&a, &other, [&failed, &none]), [only], "they failed where they are");
+        assert_eq!(cells_of_one(&a, &other, [&none, &failed]), [""; 0]);
     }
 }

@@ -2,14 +2,10 @@
 
 pub(crate) mod agreement;
 pub(crate) mod consistency;
-pub(crate) mod drift;
 pub(crate) mod findings;
-pub(crate) mod likeness;
-pub(crate) mod noise;
 pub(crate) mod pairs;
 pub(crate) mod power;
 pub(crate) mod rate;
-pub(crate) mod robust;
 pub(crate) mod significance;
 pub(crate) mod statistics;
 pub(crate) mod summary;

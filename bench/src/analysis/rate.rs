@@ -118,7 +118,7 @@ pub(crate) fn are_seen(rates: &[Rate]) -> bool {
     2 * rates.iter().filter(|rate| rate.is_floor).count() < rates.len()
 }
 
-fn values(rates: &[Rate]) -> Vec<f64> {
+pub(crate) fn values(rates: &[Rate]) -> Vec<f64> {
     rates.iter().map(|rate| rate.per_second).collect()
 }
 

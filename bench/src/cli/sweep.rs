@@ -7,7 +7,7 @@ use clap::Args;
 use super::Conduct;
 use crate::experiment::WORKLOAD_INSIDE;
 use crate::experiment::measure::Measure;
-use crate::experiment::vary::Vary;
+use crate::experiment::sweep::Vary;
 use crate::settings::Settings;
 use crate::text::share;
 

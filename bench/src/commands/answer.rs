@@ -9,9 +9,8 @@ use haltkick_vmm::Span;
 use haltkick_vmm::hosts::{Fair, Host, PauseCounter};
 
 use crate::analysis::power;
-use crate::analysis::robust::Sensitivity;
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{Comparison, Summary};
+use crate::analysis::summary::{Comparison, Sensitivity, Summary};
 use crate::cli::{AnswerArgs, Question};
 use crate::commands::bench;
 use crate::commands::doctor::pauses;
@@ -448,7 +447,7 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::robust::Robustness;
+    use crate::analysis::summary::Robustness;
     use crate::experiment::Experiment;
     use crate::measure::synthetic::{Shape, Sketch, World, settings};
 

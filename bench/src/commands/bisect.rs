@@ -5,13 +5,12 @@ use std::path::Path;
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
-use crate::analysis::{likeness, significance};
+use crate::analysis::{consistency, significance};
 use crate::cli::BisectArgs;
 use crate::commands::bench;
 use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
-use crate::experiment::sweep::Sweep;
-use crate::experiment::vary::Vary;
+use crate::experiment::sweep::{Sweep, Vary};
 use crate::record::figures::{Better, THROUGHPUT};
 use crate::results::directory::Directory;
 use crate::results::manifest::Manifest;
@@ -58,7 +57,7 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
         _ => failure,
     })?;
     let records = Manifest::read(&path)?.records(&path)?;
-    let Some(better) = likeness::better(&args.of, &records) else {
+    let Some(better) = consistency::better(&args.of, &records) else {
         return Err(Failure::lacking("--of: it is not known whether more or less of it is better"));
     };
     let Some(compared) = summary.comparisons.first() else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{Arm, Boot, Experiment, boots};
+use super::contents::{Arm, Experiment, Patch, boots};
 use super::keys;
 use super::source::At;
 use super::workload_inside::WorkloadInside;
@@ -17,9 +17,8 @@ use crate::text::exit::{Failure, Result};
 impl Experiment {
     /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
-        self.boot.text("kernel").is_some()
-            || self.arms.iter().any(|arm| arm.boot.text("kernel").is_some())
-            || self.varies("kernel").is_some()
+        let mut patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
+        patches.any(|patch| patch.boot("kernel").is_some()) || self.varies("kernel").is_some()
     }
 
     /// The place where `key` varies, if it does.
@@ -31,8 +30,8 @@ impl Experiment {
     }
 
     /// The boot keys that `setting`, a point of the grid, sets.
-    fn boot_at(&self, setting: &[(String, String)]) -> Boot {
-        let mut boot = Boot::default();
+    fn boot_at(&self, setting: &[(String, String)]) -> Patch {
+        let mut boot = Patch::default();
         for (key, value) in setting.iter().filter(|(key, _)| boots(key)) {
             let axis = self.axes.iter().find(|axis| axis.key == *key);
             let at = match axis.and_then(|axis| axis.values.iter().find(|(each, _)| each == value)) {
@@ -48,18 +47,20 @@ impl Experiment {
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
         let varies = keys::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
-        let mut said = self.arms.iter().flat_map(|arm| arm.boot.said()).chain(self.boot.said()).chain(varies);
+        let of_arms = self.arms.iter().flat_map(|arm| arm.patch.said());
+        let mut said = of_arms.chain(self.settings.said()).chain(varies);
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none = |arm: &&Arm| [&arm.boot, &self.boot].iter().all(|boot| boot.text("kernel").is_none());
+        let has_none =
+            |arm: &&Arm| [&arm.patch, &self.settings].iter().all(|patch| patch.boot("kernel").is_none());
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let runs_inside = self.boot.text("workload-inside").is_some()
-            || self.arms.iter().all(|arm| arm.boot.text("workload-inside").is_some());
+        let runs_inside = self.settings.boot("workload-inside").is_some()
+            || self.arms.iter().all(|arm| arm.patch.boot("workload-inside").is_some());
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
             _ => has_kernels && !runs_inside,
@@ -90,11 +91,12 @@ impl Experiment {
         settings: &Settings,
         mut run: Run,
     ) -> Result<Run> {
-        let boot = arm.boot.over(&self.boot_at(setting).over(&self.boot));
+        let patch = arm.patch.boot_over(&self.boot_at(setting).boot_over(&self.settings));
         let file = |key: &str| {
-            let Some((path, at)) = boot.text(key).zip(boot.place(key)) else { return Ok(None) };
+            let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
-                Some(_) => self.file_beside(path),
+                // What the experiment's file names is relative to where that lies.
+                Some(_) => file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path)),
                 None => file(path.into()),
             };
             found.map(Some).map_err(|message| self.blame_boot(key, at, &message))
@@ -102,32 +104,27 @@ impl Experiment {
         // An arm that the command line has added has none.
         let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = boot.text(keys::CMDLINE);
-        let nopvspin = (boot.text(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
+        let words = patch.boot(keys::CMDLINE);
+        let nopvspin = (patch.boot(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
         let mut linux = Linux {
             kernel,
             initrd: file("initrd")?.map(RamDisk::File),
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
             memory_bytes: linux::memory_bytes(settings),
-            marker: boot.text("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
+            marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
             limit: Some(linux::limit(settings)),
         };
-        if let Some(words) = boot.text(keys::WORKLOAD_INSIDE) {
+        if let Some(words) = patch.boot(keys::WORKLOAD_INSIDE) {
             let inside = WorkloadInside::read(words).expect("it was read before");
             let put = match linux.initrd {
                 Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
                 None => inside.put_into(&mut linux, run.guests[0].vcpus),
             };
-            let at = boot.place(keys::WORKLOAD_INSIDE).flatten();
+            let at = patch.place(keys::WORKLOAD_INSIDE).flatten();
             put.map_err(|message| self.blame_boot(keys::WORKLOAD_INSIDE, at, &printable(&message)))?;
         }
         run.guests[0].system = System::Linux(linux);
         Ok(run)
-    }
-
-    /// A file that the experiment's file names: relative to where that lies.
-    fn file_beside(&self, path: &str) -> std::result::Result<PathBuf, String> {
-        file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path))
     }
 }
 
@@ -159,7 +156,6 @@ pub(super) fn resolve(settings: &Settings, supply: Supply<'_>) -> std::result::R
 mod tests {
     use super::*;
     use crate::experiment::Source;
-    use crate::experiment::contents::Patch;
     use crate::experiment::plan::{Cell, Plan};
     use crate::measure::synthetic::{Scratch, overrides, planned};
     /// A directory with two files that may be kernels, and one that may be an initial RAM disk.
@@ -367,7 +363,7 @@ mod tests {
     fn an_arm_that_is_added_without_a_kernel_is_refused() {
         let directory = directory("boot-added");
         let mut experiment = parsed(&directory, "[[arm]]\nname = 'a'\nkernel = 'old'\n").unwrap();
-        let added = Arm { name: "b".into(), patch: Patch::default(), boot: Boot::default(), only: vec![] };
+        let added = Arm { name: "b".into(), patch: Patch::default(), only: vec![] };
         experiment.arms.push(added);
         let message = complaint(planned(&experiment));
         assert!(message.contains("an arm has no kernel"), "{message}");

@@ -34,9 +34,8 @@ pub(crate) struct Experiment {
     pub(crate) without_ideal: bool,
     /// Whether to report the uncontended cost of each lock.
     pub(crate) lock_costs: bool,
+    /// Settings of all cells, and the kernel of all arms, as far as it is the same.
     pub(crate) settings: Patch,
-    /// The kernel of all arms, as far as it is the same.
-    pub(crate) boot: Boot,
     /// Settings that vary together; none is one without settings.
     pub(crate) points: Vec<PointValues>,
     /// Settings that vary each by itself, at each of the points.
@@ -50,10 +49,12 @@ pub(crate) struct Experiment {
     pub(super) robust: Option<(u32, At)>,
 }
 
-/// Settings with the place where each was given.
+/// Settings, and keys of a file about the kernel that an arm boots, with the place where each was given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
+    /// What boots a kernel.
+    boot: BTreeMap<&'static str, String>,
     pub(super) places: Vec<(String, Option<At>)>,
 }
 
@@ -72,9 +73,8 @@ pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 #[derive(Clone, Debug)]
 pub(crate) struct Arm {
     pub(crate) name: String,
+    /// Its settings, and its kernel.
     pub(crate) patch: Patch,
-    /// Its kernel.
-    pub(crate) boot: Boot,
     /// Values of axes at which it stands, where it does not stand everywhere.
     pub(crate) only: Vec<(String, String)>,
 }
@@ -90,6 +90,14 @@ impl Arm {
 
 /// Lock of Linux, with which those of lock objects are compared.
 const LINUX: &str = "qspinlock";
+
+/// Every combination of these with one value of each list; the last list varies fastest.
+pub(super) fn combined<T: Clone>(first: Vec<Vec<T>>, lists: impl Iterator<Item = Vec<T>>) -> Vec<Vec<T>> {
+    lists.fold(first, |all, list| {
+        let with = |so_far: &Vec<T>, value: &T| so_far.iter().chain([value]).cloned().collect();
+        all.iter().flat_map(|so_far| list.iter().map(move |value| with(so_far, value))).collect()
+    })
+}
 
 /// Refuses `cells` if an experiment cannot have as many.
 pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
@@ -120,17 +128,49 @@ pub(super) struct Quick {
 }
 
 impl Patch {
-    /// Sets one setting and remembers where; without a place it came from the command line.
+    /// Sets one setting, or one of [`keys::BOOT`], and remembers where; without a place it came from the command line.
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
-        self.settings.set(key, value)?;
+        match keys::BOOT.iter().find(|known| **known == key) {
+            Some(known) => {
+                check_boot(known, value)?;
+                self.boot.insert(known, value.to_owned());
+            }
+            None => self.settings.set(key, value)?,
+        }
+        self.note(key, at);
+        Ok(())
+    }
+
+    fn note(&mut self, key: &str, at: Option<At>) {
         self.places.retain(|(known, _)| known != key);
         self.places.push((key.into(), at));
-        Ok(())
     }
 
     /// The place where `key` was given, if it was: `Some(None)` is the command line.
     pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
         self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
+    }
+
+    /// The kernel of `self` where it says something, that of `below` elsewhere; but of the command line both, that of `below` first.
+    pub(super) fn boot_over(&self, below: &Self) -> Self {
+        let mut both = below.clone();
+        for (key, text) in &self.boot {
+            let first = below.boot(key).filter(|_| *key == keys::CMDLINE);
+            let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
+            both.boot.insert(key, said.collect::<Vec<_>>().join(" "));
+            both.note(key, self.place(key).flatten().cloned());
+        }
+        both
+    }
+
+    /// The value of one of [`keys::BOOT`], if it is given.
+    pub(super) fn boot(&self, key: &str) -> Option<&str> {
+        self.boot.get(key).map(String::as_str)
+    }
+
+    /// The keys of [`keys::BOOT`] that are given, each with its place.
+    pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
+        keys::BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
     }
 }
 
@@ -205,7 +245,7 @@ impl Experiment {
             patch.set("lock", &lock.name, None)?;
             patch.set("pv", pv, None)?;
             added.push(name.clone());
-            self.arms.push(Arm { name, patch, boot: Boot::default(), only: vec![] });
+            self.arms.push(Arm { name, patch, only: vec![] });
         }
         self.compare_with_linux(&added);
         Ok(())
@@ -245,57 +285,22 @@ impl Experiment {
     }
 }
 
-/// The keys of a file about the kernel that an arm boots, or all arms: their values with the places where they were given. A
-/// value without a place came from the command line.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Boot(BTreeMap<&'static str, (String, Option<At>)>);
-
 /// Whether `key` says something of a kernel, rather than being a setting.
 pub(crate) fn boots(key: &str) -> bool {
     keys::BOOT.contains(&key)
 }
 
-impl Boot {
-    /// Sets one of [`keys::BOOT`] from text.
-    pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
-        // No words for the command line are a choice; a file without a name is none.
-        if value.is_empty() && key != keys::CMDLINE {
-            return Err(format!("'{key}' must be a text in quotes"));
-        }
-        if key == keys::NOPVSPIN && value.parse::<bool>().is_err() {
-            return Err(format!("'{key}' must be true or false"));
-        }
-        if key == keys::WORKLOAD_INSIDE {
-            WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
-        }
-        let key = keys::BOOT.iter().find(|known| **known == key).expect("the caller has looked");
-        self.0.insert(key, (value.to_owned(), at));
-        Ok(())
+/// Refuses a value that one of [`keys::BOOT`] cannot have.
+fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
+    // No words for the command line are a choice; a file without a name is none.
+    if value.is_empty() && key != keys::CMDLINE {
+        return Err(format!("'{key}' must be a text in quotes"));
     }
-
-    /// `self` where it says something, `below` elsewhere; but of the command line both, that of `below` first.
-    pub(super) fn over(&self, below: &Self) -> Self {
-        let mut both = below.clone();
-        for (key, (text, at)) in &self.0 {
-            let first = below.text(key).filter(|_| *key == keys::CMDLINE);
-            let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
-            both.0.insert(key, (said.collect::<Vec<_>>().join(" "), at.clone()));
-        }
-        both
+    if key == keys::NOPVSPIN && value.parse::<bool>().is_err() {
+        return Err(format!("'{key}' must be true or false"));
     }
-
-    /// The value of `key`, if it is given.
-    pub(super) fn text(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(|(text, _)| text.as_str())
+    if key == keys::WORKLOAD_INSIDE {
+        WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
     }
-
-    /// The place where `key` was given, if it was: `Some(None)` is the command line.
-    pub(super) fn place(&self, key: &str) -> Option<Option<&At>> {
-        self.0.get(key).map(|(_, at)| at.as_ref())
-    }
-
-    /// The keys that are given, each with its place.
-    pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
-        keys::BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
-    }
+    Ok(())
 }

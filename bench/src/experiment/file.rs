@@ -38,7 +38,6 @@ impl Experiment {
                 .map(|table| table.settings(keys::BOOT))
                 .transpose()?
                 .unwrap_or_default(),
-            boot: top.table("settings")?.map(|table| table.boot()).transpose()?.unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
@@ -156,12 +155,10 @@ impl Experiment {
             }
         }
         for axis in varying {
-            // Command lines are no conflict: both are used.
-            let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
-            let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
-            let set = self.settings.places.iter().chain(quick).find(|(key, _)| same(key, &axis.key));
-            if let Some((key, at)) = set.or(booted.as_ref()) {
+            // Command lines are no conflict: both are used.
+            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != keys::CMDLINE;
+            if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
                     if self.axes.iter().any(|other| other.key == *axis) { "[grid]" } else { "[[point]]" };
@@ -189,7 +186,7 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
-    let patch = top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default();
+    let patch = top.table("settings")?.map(|table| table.settings(&[])).transpose()?.unwrap_or_default();
     let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
     top.finish(&["format", "settings", "vm"])?;
     if vm.is_empty() {
@@ -272,18 +269,16 @@ mod tests {
     fn complaints_name_line_and_column_and_what_was_meant() {
         let (of_vcpus, grid) =
             ("both say how many vCPUs there are", "[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n");
+        let twice = format!("ratio stands against vcpus: {of_vcpus}");
         let no_cell = "is in no [grid] or [[point]], so that there is no such cell";
         for (rest, expected) in [
             ("[settings]\nhodl = '1us'\n", "5:1: unknown key 'hodl': did you mean 'hold'?"),
             ("[settings]\nhold = 5\n", "5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[settings]\nhold = [1]\n", "5:8: a number, or a text in quotes, is expected here"),
-            ("[settings]\nvcpus = 12\nratio = 2\n", &format!("6:1: ratio stands against vcpus: {of_vcpus}")),
+            ("[settings]\nvcpus = 12\nratio = 2\n", &format!("6:1: {twice}")),
+            ("[grid]\nvcpus = [2, 4]\nratio = [1]\n", &format!("6:10: {twice}")),
             (
-                "[grid]\nvcpus = [2, 4]\nratio = [1]\n[[arm]]\nname = 'a'\n",
-                &format!("6:10: ratio stands against vcpus: {of_vcpus}"),
-            ),
-            (
-                "[grid]\nguests = [2, 4]\nvm = ['lock=tas']\n[[arm]]\nname = 'a'\n",
+                "[grid]\nguests = [2, 4]\nvm = ['lock=tas']\n",
                 "6:7: vm stands against guests: both say how many guests there are",
             ),
             ("retry-disturbed = -1\n", "4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
@@ -291,31 +286,20 @@ mod tests {
             ("target-precision = '5'\n", "4:20: target-precision: write a percentage, such as 2%"),
             ("max-time = '5'\n", "4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             (
-                "[[point]]\nhold = '1us'\n[[point]]\nthink = '1us'\n[[arm]]\nname = 'a'\n",
+                "[[point]]\nhold = '1us'\n[[point]]\nthink = '1us'\n",
                 "6:1: all [[point]]s must set the same settings, in the same order",
             ),
+            ("[[point]]\nratio = 1\n[grid]\nratio = [1]\n", "4:1: ratio is in [grid] too"),
+            ("[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n", "5:1: ratio is in [grid] too"),
             (
-                "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n",
-                "4:1: ratio is in [grid] too",
-            ),
-            (
-                "[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = 'a'\n",
-                "5:1: ratio is in [grid] too",
-            ),
-            (
-                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = 'a'\n",
+                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n",
                 &format!("5:1: vcpus stands against ratio: {of_vcpus}, in [grid]"),
             ),
-            (
-                "[settings]\nhold = '1us'\n[[point]]\nhold = '1us'\n[[arm]]\nname = 'a'\n",
-                "5:1: hold is in [[point]] too",
-            ),
-            ("[[point]]\nhold = 5\n", "5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            ("[settings]\nhold = '1us'\n[[point]]\nhold = '1us'\n", "5:1: hold is in [[point]] too"),
             ("[grid]\nratio = 5\n", "5:1: 'ratio' must be a list, such as [1, 2]"),
             ("[grid]\nratio = [1, 1]\n", "5:13: 1 stands in the list twice"),
             ("[[arm]]\nname = \"a\\u001b]0;b\"\n", "5:8: a control character, which no name or value has"),
             ("[settings]\n\"\\u0007\" = 1\n", "5:1: a control character, which no name or value has"),
-            ("", "1:1: no [[arm]]: an experiment compares at least one"),
             ("[[arm]]\nlock = 'tas'\n", "4:1: 'name' is missing here"),
             ("[[arm]]\nname = 'a'\n[[arm]]\nname = 'a'\n", "7:8: two arms are called 'a'"),
             (
@@ -327,31 +311,30 @@ mod tests {
                 &format!("{grid}[quick]\ngrid = {{ ratio = [1, 3] }}\n"),
                 "9:22: ratio = 3 is not in [grid], of which --quick takes a part",
             ),
-            (
-                "[[arm]]\nname = 'tas'\n[quick]\narms = ['tsa']\n",
-                "7:9: unknown arm 'tsa': did you mean 'tas'?",
-            ),
+            ("[quick]\narms = ['tsa']\n", "5:9: unknown arm 'tsa': did you mean 'tas'?"),
             ("[quick]\narms = [1]\n", "5:9: 'arms' must be a list of names"),
             (
                 "[[arm]]\nname = 'a'\nvm = 'lock=tas; name=b,lock=tas'\n[control]\narm = 'a / b'\n",
-                "8:7: unknown arm 'a / b': there is a",
+                "8:7: unknown arm 'a / b': there is a, tas",
             ),
             (
-                "[[arm]]\nname = 'tas'\n[[compare]]\nname = 'c'\narm = 'tsa'\nbaseline = 'tas'\n",
-                "8:7: unknown arm 'tsa': did you mean 'tas'?",
+                "[[compare]]\nname = 'c'\narm = 'tsa'\nbaseline = 'tas'\n",
+                "6:7: unknown arm 'tsa': did you mean 'tas'?",
             ),
             (
-                "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'b'\n\
-                 [[compare]]\nname = 'c'\narm = 'b'\nbaseline = 'a'\n",
+                "[[compare]]\nname = 'c'\narm = 'tas'\nbaseline = 'tas'\n\
+                 [[compare]]\nname = 'c'\narm = 'tas'\nbaseline = 'tas'\n",
                 "1:1: two [[compare]] are called 'c'",
             ),
             (&format!("{grid}[control]\narm = 'a'\nratio = 2\n"), &format!("10:9: ratio = 2 {no_cell}")),
             (&format!("{grid}only = {{ ratio = 2 }}\n"), &format!("8:18: ratio = 2 {no_cell}")),
             (&format!("{grid}only = {{ ratoi = 1 }}\n"), "8:10: unknown key 'ratoi': did you mean 'ratio'?"),
         ] {
-            let message = experiment(rest).unwrap_err().message;
+            let message = experiment(&format!("{rest}[[arm]]\nname = 'tas'\n")).unwrap_err().message;
             assert_eq!(message, format!("x.toml:{expected}"), "{rest}");
         }
+        let none = experiment("").unwrap_err().message;
+        assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
     }
 
     #[test]

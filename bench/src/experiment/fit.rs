@@ -1,9 +1,8 @@
 //! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be, or that makes as many as another one,
 //! is left out, and said so.
 
-use super::contents::Experiment;
+use super::contents::{Arm, Experiment};
 use super::source::BUILT_IN;
-use crate::host::cpu_choice::CpuChoice;
 use crate::host::cpulist::CpuList;
 use crate::settings::choices::Ratio;
 use crate::settings::value::Value;
@@ -18,44 +17,27 @@ impl Experiment {
 
     /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
     fn most_pcpus(&self, allowed: &CpuList) -> usize {
-        let varying = self.varying();
-        let values = |key: &'static str| {
-            let axes = varying.iter().filter(move |axis| axis.key == key);
-            axes.flat_map(|axis| &axis.values).map(|(value, _)| value)
-        };
-        let varied = values("cpus").filter_map(|cpus| cpus.parse().ok());
-        let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
-        let chosen = varied.chain(of_arms.map(|cpus| cpus.to::<CpuChoice>()));
-        let common = || self.settings.settings.clone();
-        let chosen: Vec<CpuChoice> = chosen.collect();
-        // Machines that are alike but for guesses have as many CPUs.
-        let machines = values("machine").map(|name| name.split('~').next().unwrap_or(name));
-        let mut machines: Vec<&str> = machines.collect();
-        machines.dedup();
-        let mut each: Vec<Settings> = machines
-            .into_iter()
-            .filter_map(|machine| {
-                let mut settings = common();
-                settings.set("machine", machine).ok().map(|()| settings)
-            })
-            .collect();
-        if each.is_empty() {
-            each.push(common());
+        let mut grid = vec![Settings::default()];
+        for axis in self.varying().iter().filter(|axis| ["cpus", "machine"].contains(&axis.key.as_str())) {
+            // Machines that are alike but for guesses have as many CPUs.
+            let values = axis.values.iter().map(|(value, _)| value.split('~').next().unwrap_or(value));
+            let mut values: Vec<&str> = values.collect();
+            values.dedup();
+            let with = |point: &Settings, value: &str| {
+                let mut point = point.clone();
+                point.set(&axis.key, value).ok().map(|()| point)
+            };
+            grid = grid
+                .iter()
+                .flat_map(|point| values.iter().filter_map(move |value| with(point, value)))
+                .collect();
         }
-        let count = |settings: &Settings, cpus: &CpuChoice| match cpus {
-            CpuChoice::List(list) => list.0.len(),
-            word => {
-                let mut settings = settings.clone();
-                // A word that it has been read from.
-                _ = settings.set("cpus", &word.to_string());
-                settings.pcpu_count(allowed)
-            }
+        let count = |arm: &Arm, point: &Settings| {
+            let of_all = point.clone().over(&self.settings.settings);
+            arm.patch.settings.clone().over(&of_all).pcpu_count(allowed)
         };
-        let of_each = |settings: &Settings| {
-            let most = chosen.iter().map(|cpus| count(settings, cpus)).max();
-            most.unwrap_or_else(|| settings.pcpu_count(allowed))
-        };
-        each.iter().map(of_each).max().unwrap_or(0)
+        let each = self.arms.iter().flat_map(|arm| grid.iter().map(move |point| count(arm, point)));
+        each.max().unwrap_or(0)
     }
 
     /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only

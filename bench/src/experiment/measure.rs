@@ -29,26 +29,23 @@ pub(crate) enum Measure {
 
 /// How figures of guests are named.
 const PRINTED: &str = "figure:";
-/// The words in addition to names of figures.
-const WORDS: [(&str, Measure); 5] = [
-    ("throughput", Measure::Throughput),
-    ("lock-cpu", Measure::LockCpu),
-    ("all-guests", Measure::AllGuests),
-    ("slowest-guest", Measure::SlowestGuest),
-    ("slowest-vcpu", Measure::SlowestVcpu),
+/// The words in addition to names of figures, and the quantities of their ratios.
+const WORDS: [(&str, Measure, &str); 5] = [
+    ("throughput", Measure::Throughput, "throughputs"),
+    ("lock-cpu", Measure::LockCpu, "sections per CPU time in locks"),
+    ("all-guests", Measure::AllGuests, "throughputs of all guests"),
+    ("slowest-guest", Measure::SlowestGuest, "throughputs of the slowest guest"),
+    ("slowest-vcpu", Measure::SlowestVcpu, "throughputs of the slowest vCPU"),
 ];
 
 impl Measure {
     /// Returns the quantity of its ratios.
     pub(crate) fn ratio_of(&self) -> String {
+        let of_word = || WORDS.into_iter().find(|(_, it, _)| it == self).map_or("figures", |(.., of)| of);
         match self {
-            Self::Throughput => "ratio of throughputs".into(),
-            Self::LockCpu => "ratio of sections per CPU time in locks".into(),
-            Self::AllGuests => "ratio of throughputs of all guests".into(),
-            Self::SlowestGuest => "ratio of throughputs of the slowest guest".into(),
-            Self::SlowestVcpu => "ratio of throughputs of the slowest vCPU".into(),
             Self::Figure(name) => format!("ratio of {name}"),
             Self::Printed(_) => "ratio of the guests' figures".into(),
+            _ => format!("ratio of {}", of_word()),
         }
     }
 
@@ -120,14 +117,14 @@ impl TryFrom<String> for Measure {
             check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
             return Ok(Self::Printed(name.into()));
         }
-        if let Some((_, measure)) = WORDS.into_iter().find(|(known, _)| *known == word) {
+        if let Some((_, measure, _)) = WORDS.into_iter().find(|(known, ..)| *known == word) {
             return Ok(measure);
         }
         match Figure::find(&word) {
             Some(_) if word == THROUGHPUT => Ok(Self::Throughput),
             Some(_) => Ok(Self::Figure(word)),
             None => {
-                let words = WORDS.map(|(word, _)| word);
+                let words = WORDS.map(|(word, ..)| word);
                 let unknown = nearest::unknown_of_few("measure", &word, &words);
                 Err(format!("{unknown}, a figure of `haltkick list figures`, or figure:NAME of a kernel"))
             }
@@ -140,9 +137,10 @@ impl From<Measure> for String {
         match measure {
             Measure::Figure(name) => name,
             Measure::Printed(name) => format!("{PRINTED}{name}"),
-            other => {
-                WORDS.into_iter().find(|(_, it)| *it == other).map_or_else(Self::new, |(word, _)| word.into())
-            }
+            other => WORDS
+                .into_iter()
+                .find(|(_, it, _)| *it == other)
+                .map_or_else(Self::new, |(word, ..)| word.into()),
         }
     }
 }
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_measure_is_written_as_read_and_a_wrong_one_refused() {
-        let words = WORDS.map(|(word, _)| word).into_iter();
+        let words = WORDS.map(|(word, ..)| word).into_iter();
         for word in words.chain([
             "lost_ns",
             "preemptions_holder",

@@ -18,7 +18,6 @@ mod robust;
 pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;
-pub(crate) mod vary;
 pub(crate) mod workload_inside;
 
 pub(crate) use contents::{Experiment, boots};

@@ -74,9 +74,10 @@ impl Outline {
         self.axes.iter().filter(|axis| table::find(&axis.key).is_some_and(|it| it.is_time()))
     }
 
-    /// Whether the number of guests that run at once varies.
-    pub(crate) fn varies_guests(&self) -> bool {
-        self.axes.iter().any(|axis| axis.key == "guests")
+    /// "ratio 8, slice 1ms": a setting in words, in the order of the file.
+    pub(crate) fn name(&self, setting: &BTreeMap<String, String>) -> String {
+        let parts = self.axes.iter().filter_map(|it| Some(format!("{} {}", it.key, setting.get(&it.key)?)));
+        parts.collect::<Vec<_>>().join(", ")
     }
 
     /// Whether a setting tells the number of vCPUs.

@@ -4,20 +4,12 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser};
 use haltkick_vmm::Span;
 
-use super::contents::{Arm, Axis, Boot, Experiment, PointValues, Quick, boots};
+use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick, boots};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
 use crate::text::exit::{Failure, Result};
-
-/// Why a setting cannot be overridden that varies with others.
-const SET_BY_POINTS: &str = "the points of this experiment set it: change a copy of the file (--print)";
-
-/// Why one cannot that tells arms apart.
-fn set_by_arm(arm: &Arm) -> String {
-    format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name)
-}
 
 /// Changes of an experiment file by the command line.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -170,16 +162,18 @@ impl Experiment {
         }
     }
 
-    /// A setting for all cells: arms and axes give way to it.
+    /// A setting for all cells, or what boots all kernels: axes give way to it. Words for the command line replace those that all arms
+    /// have.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        if boots(key) {
-            return self.override_boot(key, value);
-        }
         let known = [&table::names(), keys::BOOT].concat();
-        let setting = table::find(key).ok_or_else(|| table::unknown("setting", key, &known))?;
-        setting.read(value)?;
-        let key = setting.name;
-        let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
+        let setting = table::find(key);
+        if setting.is_none() && !boots(key) {
+            return Err(table::unknown("setting", key, &known));
+        }
+        Patch::default().set(key, value, None)?;
+        let key = setting.map_or(key, |setting| setting.name);
+        let instead_of = setting.and_then(|setting| setting.instead_of);
+        let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
         self.is_set_by_none(&displaced)?;
         if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
             self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
@@ -201,33 +195,20 @@ impl Experiment {
         Ok(())
     }
 
-    /// No point and no arm sets one of these itself.
-    pub(super) fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
-        let in_points = |point: &PointValues| point.0.iter().any(|(key, _)| keys.contains(&key.as_str()));
+    /// No point and no arm sets one of these itself; words of an arm for the command line stand behind others.
+    pub(super) fn is_set_by_none(&self, displaced: &[&str]) -> std::result::Result<(), String> {
+        let in_points =
+            |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
-            return Err(SET_BY_POINTS.into());
+            return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }
-        match self.arms.iter().find(|arm| keys.iter().any(|key| arm.patch.place(key).is_some())) {
-            Some(arm) => Err(set_by_arm(arm)),
+        let sets = |arm: &Arm, key: &str| key != keys::CMDLINE && arm.patch.place(key).is_some();
+        match self.arms.iter().find(|arm| displaced.iter().any(|key| sets(arm, key))) {
+            Some(arm) => {
+                Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name))
+            }
             None => Ok(()),
         }
-    }
-
-    /// Overrides settings of kernels. Words for the command line replace those that all arms have.
-    fn override_boot(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        Boot::default().set(key, value, None)?;
-        if self.points.iter().any(|point| point.0.iter().any(|(each, _)| each == key)) {
-            return Err(SET_BY_POINTS.into());
-        }
-        let sets = |arm: &&Arm| key != keys::CMDLINE && arm.boot.place(key).is_some();
-        if let Some(arm) = self.arms.iter().find(sets) {
-            return Err(set_by_arm(arm));
-        }
-        if self.axes.iter().any(|axis| axis.key == key) {
-            self.override_axis(key, vec![value.into()]);
-            return Ok(());
-        }
-        self.boot.set(key, value, None)
     }
 
     fn override_axis(&mut self, key: &str, values: Vec<String>) {

@@ -14,7 +14,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 
 use super::booted;
-use super::contents::{Arm, Experiment, boots};
+use super::contents::{Arm, Axis, Experiment, boots, combined};
 use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
 use crate::settings::{Settings, Supply, rounds};
@@ -106,17 +106,9 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
     if settings.is_empty() {
         settings.push(vec![]);
     }
-    for axis in &experiment.axes {
-        let extended = settings.iter().flat_map(|setting| {
-            axis.values.iter().map(move |(value, _)| {
-                let mut setting = setting.clone();
-                setting.push((axis.key.clone(), value.clone()));
-                setting
-            })
-        });
-        settings = extended.collect();
-    }
-    settings
+    let values =
+        |axis: &Axis| axis.values.iter().map(|(value, _)| (axis.key.clone(), value.clone())).collect();
+    combined(settings, experiment.axes.iter().map(values))
 }
 
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
@@ -239,20 +231,15 @@ fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineC
 }
 
 fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline {
+    let axis =
+        |Axis { key, values }| OutlineAxis { key, values: values.into_iter().map(|it| it.0).collect() };
     Outline {
         experiment: experiment.name.clone(),
         title: experiment.title.clone(),
         blocks: experiment.blocks,
         trial_blocks: experiment.trial_blocks,
         lock_costs: experiment.lock_costs,
-        axes: experiment
-            .varying()
-            .iter()
-            .map(|axis| OutlineAxis {
-                key: axis.key.clone(),
-                values: axis.values.iter().map(|(value, _)| value.clone()).collect(),
-            })
-            .collect(),
+        axes: experiment.varying().into_iter().map(axis).collect(),
         arms: experiment.arms_and_beside(),
         comparisons: experiment.comparisons.clone(),
         control,

@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Boot, Control, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Control, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
 use super::outline::OutlineComparison;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
+use crate::settings::table;
 use crate::settings::value::Vm;
-use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
@@ -73,12 +73,26 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+    /// The value of `key` as `read` understands it; one that it does not must be `what`.
+    fn read<T>(
+        &self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>> {
         let Some(node) = self.get(key) else { return Ok(None) };
-        match node.get_ref().as_str() {
-            Some(text) if !text.is_empty() => Ok(Some(text.to_owned())),
-            _ => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
-        }
+        let wrong = || self.complain(&node.span(), format!("'{key}' must be {what}"));
+        read(node.get_ref()).map(Some).ok_or_else(wrong)
+    }
+
+    /// The place of the value of `key`; without one that of the table.
+    fn at_of(&self, key: &str) -> At {
+        self.get(key).map_or_else(|| self.at.clone(), Spanned::span)
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+        let text = |value: &DeValue<'_>| Some(value.as_str()?.to_owned()).filter(|text| !text.is_empty());
+        self.read(key, "a text in quotes", text)
     }
 
     pub(super) fn required_text(&self, key: &str) -> Result<String> {
@@ -104,8 +118,7 @@ impl<'a> Reader<'a> {
         parse: impl FnOnce(&str) -> std::result::Result<T, String>,
     ) -> Result<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
-        parse(&text).map(Some).map_err(|error| self.complain(&at, format!("{key}: {error}")))
+        parse(&text).map(Some).map_err(|error| self.complain(&self.at_of(key), format!("{key}: {error}")))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
@@ -113,78 +126,64 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        let number = node.get_ref().as_integer().and_then(|_| scalar(node.get_ref())?.parse().ok());
-        if let Some(number) = number.filter(|number| range.contains(number)) {
-            return Ok(Some(number));
-        }
-        let (least, most) = range.into_inner();
-        let message = format!("'{key}' must be a whole number from {least} to {most}");
-        Err(self.complain(&node.span(), message))
+        let what = format!("a whole number from {} to {}", range.start(), range.end());
+        self.read(key, &what, |value| {
+            let number = value.as_integer().and_then(|_| scalar(value)?.parse().ok());
+            number.filter(|number| range.contains(number))
+        })
     }
 
     /// A figure above 0, or a list of them.
     pub(super) fn figures(&self, key: &str) -> Result<Option<Vec<f64>>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
         let figure =
-            |node: &DeValue<'_>| scalar(node)?.parse().ok().filter(|it: &f64| *it > 0.0 && it.is_finite());
-        let figures: Option<Vec<f64>> = match node.get_ref() {
+            |value: &DeValue<'_>| scalar(value)?.parse().ok().filter(|it: &f64| *it > 0.0 && it.is_finite());
+        self.read(key, "a number above 0", |value| match value {
             DeValue::String(_) => None,
+            DeValue::Array(each) if each.is_empty() => None,
             DeValue::Array(each) => each.iter().map(|each| figure(each.get_ref())).collect(),
             one => figure(one).map(|figure| vec![figure]),
-        };
-        let found = figures.filter(|figures| !figures.is_empty());
-        found
-            .map(Some)
-            .ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be a number above 0")))
+        })
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool> {
-        let Some(node) = self.get(key) else { return Ok(false) };
-        let flag = node.get_ref().as_bool();
-        flag.ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be true or false")))
+        Ok(self.read(key, "true or false", |value| value.as_bool())?.unwrap_or(false))
     }
 
     pub(super) fn table(&self, key: &str) -> Result<Option<Reader<'a>>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        match node.get_ref().as_table() {
-            Some(table) => Ok(Some(Reader::new(self.source, table, node.span()))),
-            None => Err(self.complain(&node.span(), format!("'{key}' must be a table: write [{key}]"))),
-        }
+        let table = self.read(key, &format!("a table: write [{key}]"), |value| value.as_table())?;
+        Ok(table.map(|table| Reader::new(self.source, table, self.at_of(key))))
     }
 
     pub(super) fn tables(&self, key: &str) -> Result<Vec<Reader<'a>>> {
-        let Some(node) = self.get(key) else { return Ok(vec![]) };
-        let wrong =
-            || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
-        let array = node.get_ref().as_array().ok_or_else(wrong)?;
-        check_cells(array.len()).map_err(|error| self.complain(&node.span(), error))?;
-        array
-            .iter()
-            .map(|node| {
-                let table = node.get_ref().as_table().ok_or_else(wrong)?;
-                Ok(Reader::new(self.source, table, node.span()))
-            })
-            .collect()
+        let tables = |value: &'a DeValue<'a>| -> Option<Vec<_>> {
+            let table = |node: &'a Node<'a>| Some((node.get_ref().as_table()?, node.span()));
+            value.as_array()?.iter().map(table).collect()
+        };
+        let what = format!("a list of tables: write [[{key}]]");
+        let tables = self.read(key, &what, tables)?.unwrap_or_default();
+        check_cells(tables.len()).map_err(|error| self.complain(&self.at_of(key), error))?;
+        Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
     }
 
-    /// All keys as settings, except those in `others`.
+    /// All keys as settings, except those in `others`; those of [`keys::BOOT`] that are among these as what boots a kernel.
     pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
         let known: Vec<&str> = table::names().into_iter().chain(others.iter().copied()).collect();
         self.finish(&known)?;
         for (key, key_at, node) in self.entries() {
-            if others.contains(&key) {
+            if others.contains(&key) && !boots(key) {
                 continue;
             }
-            let value = self.scalar(node)?;
+            let value = self.value(key, node)?;
             let other = table::find(key).and_then(|setting| setting.instead_of);
             if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
+            let (at, about) =
+                if boots(key) { (node.span(), String::new()) } else { (key_at, format!("{key}: ")) };
             patch
-                .set(key, &value, Some(key_at))
-                .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
+                .set(key, &value, Some(at))
+                .map_err(|error| self.complain(&node.span(), format!("{about}{error}")))?;
         }
         Ok(patch)
     }
@@ -201,21 +200,6 @@ impl<'a> Reader<'a> {
             vm.set(key, &value).map_err(|error| self.complain(&key_at, error))?;
         }
         Ok(vm)
-    }
-
-    pub(super) fn patch(&mut self) -> Result<Patch> {
-        self.settings(&[])
-    }
-
-    /// Reads the keys that boot a kernel.
-    pub(super) fn boot(&self) -> Result<Boot> {
-        let mut boot = Boot::default();
-        for key in keys::BOOT {
-            let Some(node) = self.get(key) else { continue };
-            let value = self.value(key, node)?;
-            boot.set(key, &value, Some(node.span())).map_err(|error| self.complain(&node.span(), error))?;
-        }
-        Ok(boot)
     }
 
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
@@ -244,10 +228,7 @@ impl<'a> Reader<'a> {
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
             let value = self.value(key, node)?;
-            let read = match boots(key) {
-                true => Boot::default().set(key, &value, None),
-                false => Settings::default().set(key, &value),
-            };
+            let read = Patch::default().set(key, &value, None);
             read.map_err(|error| self.complain(&node.span(), error))?;
             if axis.values.iter().any(|(known, _)| *known == value) {
                 return Err(self.complain(&node.span(), format!("{value} stands in the list twice")));
@@ -259,7 +240,6 @@ impl<'a> Reader<'a> {
 
     pub(super) fn point(&self) -> Result<PointValues> {
         self.settings(keys::BOOT)?;
-        self.boot()?;
         let values =
             self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
@@ -269,7 +249,7 @@ impl<'a> Reader<'a> {
         let name = self.required_text("name")?;
         let mut patch = self.settings(&[keys::ARM, keys::BOOT].concat())?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
-        Ok(Arm { name, patch, boot: self.boot()?, only: vec![] })
+        Ok(Arm { name, patch, only: vec![] })
     }
 
     /// Reads the values of axes below `key`; empty without it.
@@ -292,10 +272,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn measure(&self) -> Result<Measure> {
         let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
-        Measure::try_from(word).map_err(|error| {
-            let at = self.get("of").map_or(self.at.clone(), Spanned::span);
-            self.complain(&at, error)
-        })
+        Measure::try_from(word).map_err(|error| self.complain(&self.at_of("of"), error))
     }
 
     pub(super) fn reference(&self, key: &str, arms: &[&str]) -> Result<String> {
@@ -303,8 +280,7 @@ impl<'a> Reader<'a> {
         if arms.contains(&name.as_str()) {
             return Ok(name);
         }
-        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
-        Err(self.complain(&at, nearest::unknown("arm", &name, arms)))
+        Err(self.complain(&self.at_of(key), nearest::unknown("arm", &name, arms)))
     }
 
     pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {

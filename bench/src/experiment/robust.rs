@@ -113,38 +113,25 @@ mod tests {
     /// By the section, or in the flag's terms.
     #[test]
     fn what_cannot_be_robust_is_refused() {
-        let (section, c) = ("[robust]\n", format!("[[arm]]\nname = 'c'\n{MACHINE}"));
+        const SECTION: &str = "[robust]\n";
+        let (sim, both) = ("engine = 'sim'\n", format!("engine = 'sim'\n{MACHINE}"));
+        let (c, compared) = (format!("[[arm]]\nname = 'c'\n{MACHINE}"), format!("{SECTION}{COMPARED}"));
         let same_machine = "all arms need the same machine: arm 'c' sets it itself";
         let asked = |points| Overrides { robust: points, ..Overrides::default() };
-        for (points, text, expected) in [
-            (
-                None,
-                format!("blocks = 5\n[settings]\n{MACHINE}{section}"),
-                "only simulated machines have guesses",
-            ),
-            (None, format!("blocks = 4\n{SIM}{MACHINE}{section}"), "4 blocks are too few seeds"),
-            (None, format!("blocks = 5\n{SIM}{section}"), "set a machine in [settings]"),
-            (
-                None,
-                format!("blocks = 5\n{SIM}{MACHINE}{section}{c}"),
-                &format!("x.toml:8:1: [robust]: {same_machine}"),
-            ),
-            (None, format!("{section}points = 3\n"), "'points' must be a whole number from 4 to 200"),
-            (None, format!("{section}pionts = 3\n"), "unknown key 'pionts'"),
-            (
-                Some(4),
-                format!("blocks = 5\n{section}{COMPARED}"),
-                "only simulated machines have guesses: --set engine=sim",
-            ),
-            (Some(4), format!("blocks = 5\n{SIM}{section}{COMPARED}"), "--set machine=NAME"),
-            (Some(4), format!("blocks = 5\n{SIM}{MACHINE}"), "this experiment compares nothing"),
-            (
-                Some(4),
-                format!("blocks = 4\n{SIM}{MACHINE}{COMPARED}"),
-                "4 blocks are too few seeds: at least 5",
-            ),
-            (Some(4), format!("blocks = 5\n{SIM}{MACHINE}{COMPARED}{c}"), same_machine),
+        for (points, blocks, settings, rest, expected) in [
+            (None, 5, MACHINE, SECTION, "only simulated machines have guesses"),
+            (None, 4, &both, SECTION, "4 blocks are too few seeds"),
+            (None, 5, sim, SECTION, "set a machine in [settings]"),
+            (None, 5, &both, &format!("{SECTION}{c}"), &format!("x.toml:8:1: [robust]: {same_machine}")),
+            (None, 5, "", "[robust]\npoints = 3\n", "'points' must be a whole number from 4 to 200"),
+            (None, 5, "", "[robust]\npionts = 3\n", "unknown key 'pionts'"),
+            (Some(4), 5, "", &compared, "only simulated machines have guesses: --set engine=sim"),
+            (Some(4), 5, sim, &compared, "--set machine=NAME"),
+            (Some(4), 5, &both, "", "this experiment compares nothing"),
+            (Some(4), 4, &both, COMPARED, "4 blocks are too few seeds: at least 5"),
+            (Some(4), 5, &both, &format!("{COMPARED}{c}"), same_machine),
         ] {
+            let text = format!("blocks = {blocks}\n[settings]\n{settings}{rest}");
             let Failure { exit, message } = applied(&text, &asked(points)).unwrap_err();
             let (start, code) = match points {
                 Some(_) => (format!("--robust: {expected}"), Exit::Usage),

@@ -20,43 +20,21 @@ pub(super) const FORMAT: i64 = 1;
 /// The longest built-in experiment has 20 KiB.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
-/// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 34] = [
-    ("overcommit", include_str!("../../experiments/overcommit.toml")),
-    ("phase-map", include_str!("../../experiments/phase-map.toml")),
-    ("production", include_str!("../../experiments/production.toml")),
-    ("ratio-one", include_str!("../../experiments/ratio-one.toml")),
-    ("locks", include_str!("../../experiments/locks.toml")),
-    ("which-lock", include_str!("../../experiments/which-lock.toml")),
-    ("judge", include_str!("../../experiments/judge.toml")),
-    ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
-    ("spin-threshold", include_str!("../../experiments/spin-threshold.toml")),
-    ("unfair", include_str!("../../experiments/unfair.toml")),
-    ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
-    ("osq", include_str!("../../experiments/osq.toml")),
-    ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
-    ("hostile", include_str!("../../experiments/hostile.toml")),
-    ("remedies", include_str!("../../experiments/remedies.toml")),
-    ("quota", include_str!("../../experiments/quota.toml")),
-    ("fold", include_str!("../../experiments/fold.toml")),
-    ("fault", include_str!("../../experiments/fault.toml")),
-    ("grant", include_str!("../../experiments/grant.toml")),
-    ("grant-options", include_str!("../../experiments/grant-options.toml")),
-    ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
-    ("rwlock", include_str!("../../experiments/rwlock.toml")),
-    ("sim-fold", include_str!("../../experiments/sim-fold.toml")),
-    ("sim-native", include_str!("../../experiments/sim-native.toml")),
-    ("sim-pv", include_str!("../../experiments/sim-pv.toml")),
-    ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
-    ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
-    ("sim-queue", include_str!("../../experiments/sim-queue.toml")),
-    ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
-    ("sim-ple", include_str!("../../experiments/sim-ple.toml")),
-    ("switch-on", include_str!("../../experiments/switch-on.toml")),
-    ("sim-switch-on", include_str!("../../experiments/sim-switch-on.toml")),
-    ("sim-production", include_str!("../../experiments/sim-production.toml")),
-    ("aa", include_str!("../../experiments/aa.toml")),
-];
+/// Name and text of experiments in the folder of those that come with the program.
+macro_rules! built_in {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../experiments/", $name, ".toml")))),*]
+    };
+}
+
+/// Experiments that come with the program.
+pub(crate) const BUILT_IN: [(&str, &str); 34] = built_in! {
+    "overcommit" "phase-map" "production" "ratio-one" "locks" "which-lock" "judge" "qspinlock"
+    "spin-threshold" "unfair" "work-conserving" "osq" "sleeping-locks" "hostile" "remedies" "quota"
+    "fold" "fault" "grant" "grant-options" "grant-writer" "rwlock" "sim-fold" "sim-native" "sim-pv"
+    "sim-fault" "sim-osq" "sim-queue" "sim-grant" "sim-ple" "switch-on" "sim-switch-on" "sim-production"
+    "aa"
+};
 
 /// An experiment's text, and where it came from.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use crate::host::cpulist::{self, CpuList};
+use crate::host::probe;
 
 /// A value of `--cpus`. All but lists and `all` leave out siblings: the work of two vCPUs on one core is not that of two cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,10 +127,9 @@ impl Topology {
     /// Reads what the kernel says below `root`.
     fn read(root: &Path) -> Result<Self, String> {
         let numbers = |folder: &Path, name: &str| -> Vec<u32> {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-            let mut numbers: Vec<_> =
-                names.filter_map(|entry| entry.strip_prefix(name)?.parse().ok()).collect();
+            let entries = probe::names(folder);
+            let numbers = entries.iter().filter_map(|entry| entry.strip_prefix(name)?.parse().ok());
+            let mut numbers: Vec<u32> = numbers.collect();
             numbers.sort_unstable();
             numbers
         };

@@ -91,16 +91,12 @@ mod tests {
     use crate::text::exit::Exit;
 
     #[test]
-    fn lists_and_ranges_are_read_sorted_and_without_repetition() {
+    fn lists_and_ranges_are_read_sorted_and_others_refused() {
         for (text, cpus) in
             [("0", vec![0]), ("0,2-3", vec![0, 2, 3]), ("3,1", vec![1, 3]), ("1-2,2-4", vec![1, 2, 3, 4])]
         {
             assert_eq!(text.parse::<CpuList>().unwrap().0, cpus, "{text}");
         }
-    }
-
-    #[test]
-    fn what_is_no_list_is_refused() {
         for text in ["", ",", "0,", "a", "1-", "-1", "3-1", "0-99999999", "1 2"] {
             assert!(text.parse::<CpuList>().is_err(), "{text:?} was accepted");
         }

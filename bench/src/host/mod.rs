@@ -7,6 +7,5 @@ pub(crate) mod identity;
 pub(crate) mod neighbours;
 pub(crate) mod noise;
 pub(crate) mod probe;
-pub(crate) mod stops;
 pub(crate) mod topology;
 pub(crate) mod walls;

@@ -101,11 +101,6 @@ impl Asked {
     fn of(run: &Run) -> Self {
         Self { engine: run.engine.clone(), ring: run.ring }
     }
-
-    /// Whether it is `other` but for the ring.
-    fn is_but_for_the_ring(&self, other: &Self) -> bool {
-        Self { ring: other.ring, ..self.clone() } == *other
-    }
 }
 
 /// The calibrations of an experiment's cells.
@@ -133,7 +128,7 @@ impl Calibrations {
         asked.sort_by_key(|(asked, _)| asked.ring != Ring::Auto);
         let mut all = Self::default();
         for (asked, run) in asked {
-            let mut found = all.0.iter().filter(|(known, _)| known.is_but_for_the_ring(&asked));
+            let mut found = all.0.iter().filter(|(known, _)| known.engine == asked.engine);
             let known = found.find(|(_, calibration)| calibration.ring == asked.ring);
             let known = known.map(|(_, calibration)| calibration.clone());
             let calibration = match known.or_else(|| of_records(&asked, plan, records, host)) {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use haltkick_vmm::{Found, Image, Instruments, Known, Live, Run, RunError, VirtualTime};
 
 use super::console::RunResult;
+use super::fill::Origin;
 use super::linux;
-use super::origin::Origin;
 use crate::experiment::plan::lock_free;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};

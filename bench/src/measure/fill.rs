@@ -1,59 +1,22 @@
 //! From a run to its records, one for each guest that came to its end. Every figure that the run did not find out becomes null, with the reason.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched};
+use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched, Unknown};
 
 use super::judge::judge;
-use super::origin::{Origin, explain_noise};
-use crate::host::noise::Noise;
+use crate::host::identity::Host;
+use crate::host::noise::{self, NO_STEAL, NO_STOPS, Noise};
+use crate::host::probe::hash;
 use crate::record::figures::{FIGURES, Figure, OfOurs};
 use crate::record::place::{Place, Role};
 use crate::record::settings::{Settings, files};
 use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
+use crate::text::timestamp;
 
 impl Record {
-    /// The record of our own guest.
-    pub(crate) fn new(
-        asked: OurGuest<'_>,
-        outcome: &Outcome,
-        found: &Found,
-        origin: &Origin,
-        place: Option<Place>,
-        lock_free_per_second: Known<f64>,
-    ) -> Self {
-        let mut why = Why::default();
-        let settings = Settings::of_ours(asked, outcome, &mut why);
-        let of = OfOurs::new(asked, outcome, found, lock_free_per_second);
-        let figures = figures(&of, &mut why);
-        let timeline = timeline(asked, outcome, place.as_ref(), &mut why);
-        let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
-        let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
-        explain_vcpus(&per_vcpu, &mut why);
-        Self {
-            files: files(asked.run),
-            figures,
-            timeline,
-            at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
-            distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
-            lock_events: outcome
-                .lock_events
-                .iter()
-                .map(|(name, count)| (name.clone(), *count as f64))
-                .collect(),
-            schedule: found.schedule,
-            vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-            per_vcpu,
-            ..Self::begun(
-                (origin, place),
-                settings,
-                found.run_delay.clone().map(share),
-                &outcome.kvm_stats,
-                why,
-            )
-        }
-    }
-
     /// The record of a run of which nothing is known yet but what all runs have.
     pub(super) fn begun(
         (origin, place): (&Origin, Option<Place>),
@@ -75,29 +38,15 @@ impl Record {
             started: origin.started.clone(),
             place,
             settings,
-            files: BTreeMap::new(),
             host: origin.host.clone(),
-            sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
+            sandbox: why.known("sandbox", haltkick_vmm::walls().calls).is_some(),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             end: "finished".into(),
-            failure: None,
-            figures: Figures::default(),
-            units: BTreeMap::new(),
-            at_least: vec![],
-            distributions: BTreeMap::new(),
-            lock_events: std::iter::empty().collect(),
-            schedule: None,
-            vm_exits: BTreeMap::new(),
             kvm_stats: why.known("kvm_stats", kvm_stats.clone()).map(BTreeMap::from_iter),
-            per_vcpu: vec![],
-            timeline: None,
-            profile: None,
-            trace: None,
-            inside: None,
             noise: Noise { run_delay_share, ..noise },
             trusted: true,
-            warnings: vec![],
             why: why.0,
+            ..Self::default()
         }
     }
 }
@@ -190,8 +139,28 @@ pub(crate) fn record(
     place: Option<Place>,
     lock_free: &Known<Vec<f64>>,
 ) -> Record {
+    let mut why = Why::default();
+    let settings = Settings::of_ours(asked, outcome, &mut why);
     let lock_free = lock_free.as_ref().map(|each| each[asked.index]).map_err(Clone::clone);
-    let mut record = Record::new(asked, outcome, found, origin, place, lock_free);
+    let of = OfOurs::new(asked, outcome, found, lock_free);
+    let figures = figures(&of, &mut why);
+    let timeline = timeline(asked, outcome, place.as_ref(), &mut why);
+    let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
+    let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
+    explain_vcpus(&per_vcpu, &mut why);
+    let run_delay = found.run_delay.clone().map(share);
+    let mut record = Record {
+        files: files(asked.run),
+        figures,
+        timeline,
+        at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
+        distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
+        lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
+        schedule: found.schedule,
+        vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        per_vcpu,
+        ..Record::begun((origin, place), settings, run_delay, &outcome.kvm_stats, why)
+    };
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
 }
@@ -210,6 +179,51 @@ pub(crate) fn records(
         record(asked, outcome, found, origin, place, lock_free)
     });
     records.collect()
+}
+
+/// Properties that the records of one run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    run_id: String,
+    started: String,
+    host: Host,
+    /// Noise from what else ran, or why that is not known.
+    noise: noise::Found,
+}
+
+impl Origin {
+    pub(crate) fn new(started: SystemTime, host: Host, noise: noise::Found) -> Self {
+        Self { run_id: run_id(started), started: timestamp::rfc3339(started), host, noise }
+    }
+
+    /// The smallest share of the pCPUs' time that can be told from none.
+    pub(crate) fn tick_resolution(&self) -> f64 {
+        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
+    }
+}
+
+/// Why shares of the pCPUs' time are null.
+fn explain_noise(noise: &noise::Found, why: &mut Why) {
+    match noise {
+        Err(Unknown(reason)) => {
+            for share in ["others", "steal", "stopped"] {
+                why.explain(format!("noise.{share}_share"), reason.clone());
+            }
+        }
+        Ok((noise, _)) => {
+            why.given("noise.steal_share", noise.steal_share, NO_STEAL);
+            why.given("noise.stopped_share", noise.stopped_share, NO_STOPS);
+        }
+    }
+}
+
+/// Sixteen hexadecimal digits that no other record bears.
+pub(crate) fn run_id(started: SystemTime) -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only distinctness matters.
+    let serial = RUNS.fetch_add(1, Ordering::Relaxed);
+    let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    hash(format!("{since} {} {serial}", std::process::id()))[..16].to_owned()
 }
 
 #[cfg(test)]

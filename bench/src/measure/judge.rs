@@ -317,13 +317,8 @@ mod tests {
         }
     }
 
-    /// The warnings of eight vCPUs on one pCPU, of which seven slept through a window of 100 ms, with changes.
-    fn codes_of_sleepers(change: impl Fn(&mut Outcome) + Send + Sync + 'static) -> Vec<String> {
-        codes_of_sleeping(change, |_| ())
-    }
-
-    /// The warnings of such vCPUs of a guest that `set` changes.
-    fn codes_of_sleeping(
+    /// The warnings of eight vCPUs on one pCPU, of which seven slept through a window of 100 ms, with changes of a guest that `set` changes.
+    fn codes_of_sleepers(
         change: impl Fn(&mut Outcome) + Send + Sync + 'static,
         set: impl Fn(&mut Ours),
     ) -> Vec<String> {
@@ -350,11 +345,11 @@ mod tests {
 
     #[test]
     fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
-        assert_eq!(codes_of_sleepers(|_| ()), ["asleep-throughout"]);
-        assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None), ["asleep-throughout"]);
+        assert_eq!(codes_of_sleepers(|_| (), |_| ()), ["asleep-throughout"]);
+        assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None, |_| ()), ["asleep-throughout"]);
         // Sleepers of a folding guest do not.
         let folding =
-            |fold| codes_of_sleeping(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
+            |fold| codes_of_sleepers(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
         assert_eq!(folding(Fold::Off), ["asleep-throughout"]);
         assert_eq!(folding(Fold::Oracle), [""; 0]);
     }
@@ -368,13 +363,12 @@ mod tests {
             ("never asleep", |vcpu| vcpu.waits = Some(0)),
             ("a lock that hardly moves", |vcpu| vcpu.acquisitions /= 1_000_000),
         ] {
-            let codes = codes_of_sleepers(move |outcome| outcome.vcpus.iter_mut().for_each(change));
+            let codes = codes_of_sleepers(move |it| it.vcpus.iter_mut().for_each(change), |_| ());
             assert_eq!(codes, [""; 0], "{why}");
         }
         let sleeps = |halted| {
-            codes_of_sleepers(move |outcome| {
-                outcome.preemptions = Some(ByActivity { halted, ..ByActivity::default() });
-            })
+            let by = ByActivity { halted, ..ByActivity::default() };
+            codes_of_sleepers(move |outcome| outcome.preemptions = Some(by), |_| ())
         };
         assert_eq!(sleeps(13), ["asleep-throughout"]);
         assert_eq!(sleeps(300), [""; 0], "others sleep and wake: the lock chooses whom it wakes");

@@ -9,8 +9,8 @@ use haltkick_vmm::{MAX_LINUX_MEMORY, Needs, Run, input};
 use sha2::{Digest as _, Sha256};
 
 use super::console::RunResult;
+use super::fill::Origin;
 use super::linux;
-use super::origin::Origin;
 use crate::analysis::rate::Rate;
 use crate::experiment::boots;
 use crate::experiment::plan::{Cell, Plan};
@@ -229,36 +229,6 @@ mod tests {
         let long = csv::runs(&plan.outline, &records);
         assert_eq!(long.matches(",page-loop,").count(), records.len(), "{long}");
         assert!(csv::summary(&summary).contains(",page-loop,"));
-    }
-
-    #[test]
-    fn a_failed_guest_ends_the_session_and_the_rest_runs_later() {
-        let scratch = Scratch::new("kernels-resumed");
-        let plan = plan(&scratch);
-        let fails = |run: &Run| {
-            let end = if run.guests[0].seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
-            Ok(seen(run, end, &console(run)))
-        };
-        let path = scratch.path().join("results");
-        let directory = Directory::create(&path).unwrap();
-        let mut first = World::new(1).session(&plan, &fails, &quiet, directory, vec![]);
-        let failure = first.run(ONCE).unwrap_err();
-        assert!(
-            failure.message.contains("in block 2: the guest's kernel panicked after 3.00 s"),
-            "{failure}"
-        );
-        drop(first);
-        let before: Vec<Record> = read_records(&path).unwrap();
-        assert_eq!(before.len(), 2 * 5, "two whole blocks");
-        let goes = |run: &Run| {
-            assert!(run.guests[0].seed >= 3, "what is there is not run again");
-            Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
-        };
-        let directory = Directory::reopen(&path).unwrap();
-        let mut second = World::new(1).session(&plan, &goes, &quiet, directory, before.clone());
-        second.run(ONCE).unwrap();
-        assert_eq!(second.records.len(), 8 * 5);
-        assert_eq!(second.records[..10], before[..]);
     }
 
     #[test]

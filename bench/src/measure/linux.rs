@@ -10,10 +10,9 @@ use haltkick_vmm::{
 };
 
 use super::console::{Heard, RunResult};
-use super::fill::explain_vcpus;
+use super::fill::{Origin, explain_vcpus};
 use super::inside::{Told, is_ours};
 use super::judge;
-use super::origin::Origin;
 use crate::record::figures::{FIGURES, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
@@ -67,18 +66,15 @@ pub(crate) fn boot(
     let heard = Arc::new(Mutex::new((Heard::default(), Told::default())));
     let hears = Arc::clone(&heard);
     let has_inside = run.linux().is_some_and(|(_, linux)| linux.program().is_some());
-    let hears: ConsoleSink = match has_inside {
-        true => Arc::new(move |line: &str| lock(&hears).1.hear(line)),
-        false => Arc::new(move |line: &str| lock(&hears).0.hear(line)),
-    };
-    let shows: ConsoleSink = match has_inside {
-        true => Arc::new(move |line: &str| {
-            if !is_ours(line) {
-                shows(line)
-            }
-        }),
-        false => shows,
-    };
+    let hears = Arc::new(move |line: &str| match &mut *lock(&hears) {
+        (_, told) if has_inside => told.hear(line),
+        (heard, _) => heard.hear(line),
+    });
+    let shows = Arc::new(move |line: &str| {
+        if !(has_inside && is_ours(line)) {
+            shows(line)
+        }
+    });
     let warns = Arc::new(|obstacle: &str| {
         WARNED.call_once(|| {
             output::talk(&format!(

@@ -11,9 +11,7 @@ pub(crate) mod inside;
 pub(crate) mod judge;
 pub(crate) mod kernels;
 pub(crate) mod linux;
-pub(crate) mod origin;
 pub(crate) mod progress;
-pub(crate) mod sample;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]

@@ -376,34 +376,6 @@ mod tests {
         assert_eq!(progress.estimate(planned("new", false)), 63 * second);
     }
 
-    /// Guests that boot for as long as their windows last, and every third run is made again.
-    #[test]
-    fn after_a_quarter_block_the_time_left_is_within_20_percent() {
-        const CELLS: u32 = 24;
-        const BLOCKS: u32 = 3;
-        let ms = Duration::from_millis;
-        let ids: Vec<String> = (0..CELLS).map(|cell| format!("cell {cell}")).collect();
-        let planned = |cell: u32| Planned {
-            id: &ids[cell as usize],
-            length: ms(100),
-            is_limit: false,
-            is_simulated: false,
-        };
-        let attempts = |run: u32| if (run + run / CELLS) % 3 == 2 { 2 } else { 1 };
-        let took = |run: u32| ms(200 + u64::from(run % CELLS) * 7 % 40) * attempts(run);
-        let mut progress = Progress::start();
-        for done in 0..CELLS * BLOCKS - 1 {
-            progress.cell_done(planned(done % CELLS), took(done));
-            let rest = done + 1..CELLS * BLOCKS;
-            let left: Duration = rest.clone().map(took).sum();
-            let told: Duration = rest.map(|run| progress.estimate(planned(run % CELLS))).sum();
-            let ratio = told.as_secs_f64() / left.as_secs_f64();
-            // At the very end a single run that is made again is more than that.
-            let is_judged = (CELLS / 4..CELLS * BLOCKS - 6).contains(&done);
-            assert!(!is_judged || (0.8..1.2).contains(&ratio), "after {done} cells: {told:?} for {left:?}");
-        }
-    }
-
     #[test]
     fn the_guess_for_a_simulated_cell_uses_the_errors_of_others() {
         let second = Duration::from_secs(1);

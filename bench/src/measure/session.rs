@@ -9,9 +9,8 @@ use super::ahead::{End, Made, Simulators};
 use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
-use super::fill::records;
+use super::fill::{Origin, records};
 use super::kernels::{self, Versions};
-use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
@@ -93,7 +92,8 @@ impl<'a> Session<'a> {
                 break;
             }
             let missing = self.missing(block, &wanted);
-            if self.would_end_late(&missing, rule) {
+            let end = self.progress.elapsed() + self.time_left(&missing, 0);
+            if rule.max_time.is_some_and(|max_time| end > max_time) {
                 if block > 0 {
                     let done = format!("stopped after {block} blocks: the next would end after --max-time");
                     self.progress.say(&done);
@@ -194,11 +194,6 @@ impl<'a> Session<'a> {
     /// Whether the rule asks for all cells of `block`, whatever those before it find.
     fn is_whole(&self, block: u32, rule: Rule) -> bool {
         block < if rule.target_precision.is_some() { rule.blocks.max(JUDGED_FROM) } else { rule.blocks }
-    }
-
-    fn would_end_late(&self, cells: &[&Cell], rule: Rule) -> bool {
-        let next = self.time_left(cells, 0);
-        rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
     }
 
     /// Cells of `wanted` without a run in `block`, and the ideals that they need and that have none either, in the order of the
@@ -308,27 +303,24 @@ impl<'a> Session<'a> {
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
-        match self.attempt(cell, place) {
-            Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
-            other => return self.ended_by(other, cell, place),
-        }
-        match self.attempt(cell, place) {
-            Err(failure) if is_stuck(&failure) && has_record => {
-                self.progress.say(&format!("{failure}: twice: the disturbed run before it counts"));
-                Ok(None)
+        let mut ended = self.attempt(cell, place);
+        if let Err(failure) = &ended
+            && is_stuck(failure)
+        {
+            self.progress.say(&format!("{failure}: once more"));
+            ended = self.attempt(cell, place);
+            if let Err(failure) = &ended
+                && is_stuck(failure)
+            {
+                let what = if has_record { "the disturbed run before it counts" } else { "left out" };
+                self.progress.say(&format!("{failure}: twice: {what}"));
+                if !has_record {
+                    self.note_failed(cell, place, failure.message.clone(), None);
+                }
+                return Ok(None);
             }
-            Err(failure) if is_stuck(&failure) => {
-                self.progress.say(&format!("{failure}: twice: left out"));
-                let message = failure.message;
-                self.note_failed(cell, place, message, None);
-                Ok(None)
-            }
-            other => self.ended_by(other, cell, place),
         }
-    }
-
-    /// Passes on the end of an attempt. A guest that failed ends the experiment, and is noted, since the results lack its figures.
-    fn ended_by<T>(&mut self, ended: Result<T>, cell: &Cell, place: &Place) -> Result<Option<T>> {
+        // A guest that failed ends the experiment, and is noted, since the results lack its figures.
         if let Err(Failure { exit: exit @ (Exit::GuestFailed | Exit::NoProgress), message }) = &ended {
             self.note_failed(cell, place, message.clone(), Some(*exit as u8));
         }

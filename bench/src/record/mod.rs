@@ -29,7 +29,7 @@ pub(crate) const SCHEMA: &str = "haltkick.run";
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// One run of one guest: of our own, or of Linux.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Record {
     /// "haltkick.run".
@@ -201,11 +201,6 @@ impl Record {
         self.units.get(name).map_or_else(of_row, String::as_str)
     }
 
-    /// The file of the simulated machine.
-    pub(crate) fn machine_text(&self) -> Option<&str> {
-        self.files.get(self.settings.text("machine_sha256")?).map(String::as_str)
-    }
-
     /// Whether nothing of it is known but what the guest printed.
     pub(crate) fn is_linux(&self) -> bool {
         self.settings.is_linux()
@@ -259,11 +254,6 @@ impl Why {
             self.explain(path, reason);
         }
         value
-    }
-
-    /// Whether something is so, for the field at `path`; if not, the reason is noted.
-    pub(crate) fn holds(&mut self, path: impl Into<String>, fact: Known<()>) -> bool {
-        self.known(path, fact).is_some()
     }
 
     /// Notes why the field at `path` is null, or false.

@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Numbers by name.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(transparent)]
+pub(crate) struct Numbers<V>(BTreeMap<String, V>);
 
 /// Figures by name; null: this run cannot tell.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Figures(BTreeMap<String, Option<f64>>);
+pub(crate) type Figures = Numbers<Option<f64>>;
 
 /// Counts by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Counts(BTreeMap<String, f64>);
+pub(crate) type Counts = Numbers<f64>;
 
-impl Figures {
+impl<V: Copy + Into<Option<f64>>> Numbers<V> {
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.0.get(name).copied().flatten()
+        self.0.get(name).copied().and_then(Into::into)
     }
 
-    /// Notes a figure.
-    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>) {
+    /// Notes a number.
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<V>) {
         self.0.insert(name.into(), value.into());
     }
 
@@ -26,28 +29,14 @@ impl Figures {
         self.0.contains_key(name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, V)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }
 
-impl Counts {
-    pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.0.get(name).copied()
-    }
-
-    pub(crate) fn set(&mut self, name: impl Into<String>, value: f64) {
-        self.0.insert(name.into(), value);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), *value))
-    }
-}
-
-impl FromIterator<(String, f64)> for Counts {
-    fn from_iter<T: IntoIterator<Item = (String, f64)>>(counts: T) -> Self {
-        Self(counts.into_iter().collect())
+impl<V> FromIterator<(String, V)> for Numbers<V> {
+    fn from_iter<T: IntoIterator<Item = (String, V)>>(numbers: T) -> Self {
+        Self(numbers.into_iter().collect())
     }
 }
 
@@ -71,27 +60,10 @@ impl Number {
     }
 }
 
-impl Serialize for Figures {
+impl<V: Copy + Into<Option<f64>>> Serialize for Numbers<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value.map(Number::of))))
-    }
-}
-
-impl Serialize for Counts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Number::of(*value))))
-    }
-}
-
-impl<'de> Deserialize<'de> for Figures {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        BTreeMap::deserialize(deserializer).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Counts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        BTreeMap::deserialize(deserializer).map(Self)
+        let number = |value: V| Into::<Option<f64>>::into(value).map(Number::of);
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, number(*value))))
     }
 }
 

@@ -1,19 +1,19 @@
-//! An experiment's directory: whole files appear complete or not at all, records are appended one by one.
+//! An experiment's directory: whole files appear complete or not at all, records are appended one by one. Files that were named for what
+//! comes at the end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use haltkick_vmm::{input, printable};
+use serde_json::Value;
 
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
-use crate::results::opened::create_anew;
-use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output::to_json;
+use crate::text::output::{clean, to_json};
 use crate::text::timestamp;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -100,7 +100,9 @@ impl Directory {
 
     fn open(path: &Path) -> Result<Self> {
         let runs = path.join(RUNS);
-        let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
+        let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new().create(true).append(true).custom_flags(no_links).open(&runs);
+        let file = file.map_err(|error| unwritable(path, &error))?;
         check_lock(path, file.try_lock())?;
         Ok(Self { path: path.to_owned(), runs, file })
     }
@@ -146,11 +148,6 @@ impl Directory {
             Failure::internal(format!("{}: {error}", self.runs.display()))
         })
     }
-}
-
-fn append_to(path: &Path) -> std::io::Result<File> {
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    OpenOptions::new().create(true).append(true).custom_flags(no_links).open(path)
 }
 
 fn refuse_taken(path: &Path) -> Result<()> {
@@ -200,7 +197,7 @@ pub(crate) fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> 
 }
 
 /// Has the names in the directory of `path` written to the disk.
-fn sync_names_beside(path: &Path) -> std::io::Result<()> {
+fn sync_names_beside(path: &Path) -> io::Result<()> {
     let is_here = |parent: &&Path| !parent.as_os_str().is_empty();
     match File::open(path.parent().filter(is_here).unwrap_or(Path::new(".")))?.sync_all() {
         // Some file systems do that by themselves.
@@ -241,7 +238,7 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
     const RESTORE: &str = ": remove the line, or restore the file";
     // A line's own words go to a terminal.
     let complain = |message: String, remedy| (printable(&message), remedy);
-    let value = untrusted::json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
+    let value = clean_json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
         (Some(found), Some(version)) if found == SCHEMA && version == u64::from(SCHEMA_VERSION) => {}
         (Some(found), version) if found == SCHEMA => {
@@ -273,7 +270,39 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+/// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so none keeps a control character but the ends
+/// of lines.
+///
+/// # Errors
+/// Where the text is no JSON.
+pub(crate) fn clean_json(text: &str) -> serde_json::Result<Value> {
+    let mut value = serde_json::from_str(text)?;
+    clean_value(&mut value);
+    Ok(value)
+}
+
+fn clean_value(value: &mut Value) {
+    match value {
+        Value::String(text) if !is_clean(text) => *text = clean(text),
+        Value::Array(values) => values.iter_mut().for_each(clean_value),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(clean_value);
+            if !fields.keys().all(|name| is_clean(name)) {
+                *fields =
+                    std::mem::take(fields).into_iter().map(|(name, value)| (clean(&name), value)).collect();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Control characters are those below 0x20, and 0x7f to 0x9f, of which UTF-8 begins the bytes with 0xc2. Hardly any text of a file
+/// has a byte of either kind, and it is the bytes that are looked at fast.
+fn is_clean(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) || !text.contains(char::is_control)
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             ": choose a writable one with --output"
@@ -284,6 +313,53 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         _ => "",
     };
     Failure { exit: Exit::Usage, message: format!("output directory {}: {error}{hint}", path.display()) }
+}
+
+/// A new file under a name that others can predict: it is written through no link, and replaces only what an earlier process of
+/// this user left.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    if let Ok(there) = fs::symlink_metadata(path)
+        && there.is_file()
+        && there.uid() == rustix::process::geteuid().as_raw()
+    {
+        fs::remove_file(path)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// A file that was named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and a process that
+/// runs guests opens no such file later. What is in it stays until something else is written.
+#[derive(Debug)]
+pub(crate) struct OpenedFile {
+    pub(crate) path: PathBuf,
+    file: File,
+}
+
+impl OpenedFile {
+    /// Opens `path`, which `option` names.
+    pub(crate) fn open(option: &str, path: &Path) -> Result<Self> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
+                let path = path.display();
+                Failure::usage(format!("{option}: {path}: {error}: choose a file that can be written"))
+            })?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes `content` in place of what was there. Of what does not fit on the disk nothing is left.
+    pub(crate) fn write(&self, content: &[u8]) -> Result<()> {
+        let written = self.empty().and_then(|()| (&self.file).write_all(content));
+        written.map_err(|error| {
+            // It is told already that there is no content; what is left of it would look like some.
+            let _ = self.empty();
+            Failure::internal(format!("{}: {error}", self.path.display()))
+        })
+    }
+
+    fn empty(&self) -> io::Result<()> {
+        // A pipe or a terminal has nothing to be emptied.
+        if self.file.metadata()?.is_file() { self.file.set_len(0) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]
@@ -370,5 +446,32 @@ mod tests {
         let message = directory.append("").unwrap_err().message;
         assert!(message.contains("it has 2147483648 bytes, and 2147483648 are the most"), "{message}");
         assert_eq!(fs::metadata(&runs).unwrap().len(), MOST_RUNS_BYTES);
+    }
+
+    #[test]
+    fn no_control_character_comes_out_of_a_file_but_ends_of_lines() {
+        let text = r#"{"a\u001bb": ["\u0007", {"c": "one\ntwo\u009b31m"}, "x\u007fy"], "d": 18446744073709551615, "e": "1 µs"}"#;
+        let value = clean_json(text).unwrap().to_string();
+        let whole = ["\\u001b", "\\u0007", "\u{9b}", "\u{7f}"].iter().all(|control| !value.contains(control));
+        assert!(whole && value.contains("one\\ntwo") && value.contains("18446744073709551615"), "{value}");
+        assert!(value.contains("1 µs") && value.starts_with("{\"a\u{fffd}b\":"), "{value}");
+    }
+
+    #[test]
+    fn a_file_keeps_its_content_until_a_shorter_or_longer_one() {
+        let scratch = Scratch::new("opened");
+        let path = scratch.path().join("table.md");
+        fs::write(&path, "an old table").unwrap();
+        let opened = OpenedFile::open("--export", &path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "an old table");
+        opened.write(b"new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        OpenedFile::open("--folded", Path::new("/dev/null"))
+            .unwrap()
+            .write(b"a device is not emptied")
+            .unwrap();
+        let error = OpenedFile::open("--export", &scratch.path().join("none/table.md")).unwrap_err();
+        let message = error.message;
+        assert!(message.starts_with("--export: ") && message.contains("none/table.md: No such file"));
     }
 }

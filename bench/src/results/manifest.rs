@@ -12,8 +12,7 @@ use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::record::Record;
 use crate::record::place::Place;
-use crate::results::directory::read_records;
-use crate::results::untrusted;
+use crate::results::directory::{MANIFEST, clean_json, read_records};
 use crate::text::exit::{Exit, Failure, Result};
 
 /// Name of the manifest's schema.
@@ -208,12 +207,12 @@ impl Manifest {
 
     /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
-        let path = directory.join(crate::results::directory::MANIFEST);
+        let path = directory.join(MANIFEST);
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));
         let text = input::read_text(&path, MOST_BYTES)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
-        let value = untrusted::json(&text)
-            .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
+        let value =
+            clean_json(&text).map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
         let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
         if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
             let known = |value: &Value| value.as_str().map_or("unknown".into(), String::from);

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::analysis::likeness;
+use crate::analysis::consistency;
 use crate::experiment::outline::OutlineAxis;
 use crate::record::Record;
 use crate::record::place::Role;
@@ -41,7 +41,7 @@ pub(crate) fn merge(
                 first_path.display()
             )));
         }
-        let mut differences = likeness::of_settings(&records, &added);
+        let mut differences = consistency::of_settings(&records, &added);
         differences.extend(unite_axes(&mut manifest.outline.axes, &other.outline.axes));
         if !differences.is_empty() {
             let (path, differences) = (path.display(), differences.join("; "));

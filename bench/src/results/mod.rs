@@ -4,6 +4,4 @@ pub(crate) mod directory;
 pub(crate) mod live;
 pub(crate) mod manifest;
 pub(crate) mod merge;
-pub(crate) mod opened;
 pub(crate) mod preemption;
-pub(crate) mod untrusted;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use csv::Writer;
 
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Summary, Told};
+use crate::analysis::summary::Summary;
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::figures::LOCK_EVENT;
@@ -20,12 +20,13 @@ pub(crate) fn summary(summary: &Summary) -> String {
     let mut csv = Table::new(&summary.outline, &columns);
     for row in summary.rows.iter().chain(&summary.together) {
         for (name, told) in &row.figures {
-            csv.figure(&row.setting, [&named(&row.arm, row.role), "", name], told);
+            let names = [&*named(&row.arm, row.role), "", name];
+            csv.figure(&row.setting, names, (told.runs, Some(told.median)), told.estimate.as_ref());
         }
     }
     for comparison in summary.comparisons.iter().chain(&summary.control) {
         let names = [comparison.arm.as_str(), &comparison.baseline, &format!("ratio: {}", comparison.name)];
-        csv.estimate(&comparison.setting, names, comparison.ratio.as_ref());
+        csv.figure(&comparison.setting, names, (0, None), comparison.ratio.as_ref());
     }
     csv.finish()
 }
@@ -88,27 +89,25 @@ impl<'a> Table<'a> {
         self.write(experiment.chain(values.iter().map(String::as_str)).chain(fields.iter().copied()));
     }
 
-    /// A figure: where there is no estimate, which needs values above 0, its median.
-    fn figure(&mut self, setting: &BTreeMap<String, String>, names: [&str; 3], told: &Told) {
-        if told.estimate.is_some() {
-            return self.estimate(setting, names, told.estimate.as_ref());
-        }
-        let (n, median) = (told.runs.to_string(), told.median.to_string());
-        self.line(setting, &[names[0], names[1], names[2], &n, &median, "", "", ""]);
-    }
-
-    fn estimate(
+    /// A figure by its estimate; where there is none, which needs values above 0, by its median of some runs.
+    fn figure(
         &mut self,
         setting: &BTreeMap<String, String>,
         [arm, baseline, metric]: [&str; 3],
+        (runs, median): (usize, Option<f64>),
         estimate: Option<&Estimate>,
     ) {
-        let end = |of: fn(&Estimate) -> Option<f64>| {
-            estimate.and_then(of).map_or(String::new(), |value| value.to_string())
-        };
-        let (n, median) = (estimate.map_or(0, |it| it.n).to_string(), end(|it| Some(it.median)));
-        let (low, high) = (end(|it| Some(it.interval?.low)), end(|it| Some(it.interval?.high)));
-        let hodges_lehmann = end(|it| Some(it.hodges_lehmann));
+        let text = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        let n = estimate.map_or(runs, |it| it.n).to_string();
+        let (median, interval) =
+            (estimate.map(|it| it.median).or(median), estimate.and_then(|it| it.interval));
+        let others = [
+            median,
+            estimate.map(|it| it.hodges_lehmann),
+            interval.map(|it| it.low),
+            interval.map(|it| it.high),
+        ];
+        let [median, hodges_lehmann, low, high] = others.map(text);
         self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
     }
 
@@ -131,27 +130,12 @@ mod tests {
     use crate::record::figures::FIGURES;
 
     #[test]
-    fn runs_have_their_host_and_whether_they_are_to_be_trusted() {
-        let plan = Sketch::new().arm("a", "tas").plan(2);
-        let mut records = World::new(1).host_id(Some("host-a")).records(&plan);
-        records[0].warn("busy-neighbour", "somebody".into());
-        let text = runs(&plan.outline, &records);
-        let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let header = reader.headers().unwrap().clone();
-        let column = |name: &str| header.iter().position(|column| column == name).unwrap();
-        let (run_id, host, trusted) = (column("run_id"), column("host"), column("trusted"));
-        for row in reader.records().map(Result::unwrap) {
-            let record = records.iter().find(|record| record.run_id == row[run_id]).unwrap();
-            assert_eq!((&row[host], &row[trusted]), ("host-a", record.trusted.to_string().as_str()));
-        }
-    }
-
-    #[test]
     fn every_figure_reads_back_whatever_the_names_begin_with() {
         let names = ["=1+1", "-O2", "+c", "@home", "'quoted", "a, b", "two\"s", "\u{fc}"];
         let sketch = names.iter().fold(Sketch::new(), |sketch, name| sketch.arm(name, "tas"));
         let plan = sketch.compare("-O2/=1+1", "-O2", "=1+1").plan(2);
-        let records = World::new(1).records(&plan);
+        let mut records = World::new(1).records(&plan);
+        records[0].warn("busy-neighbour", "somebody".into());
         let summary = Summary::new(&plan.outline, &records);
         let figures = records.iter().map(|record| record.figures.iter().count() + 2).sum();
         let estimates: usize = summary.rows.iter().map(|row| row.figures.len()).sum();
@@ -162,6 +146,11 @@ mod tests {
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert!(rows.len() == lines && rows.iter().all(|row| &row[0] == "sketch"), "{text}");
+            // Host and validity of a run, where the lines are of runs.
+            for row in rows.iter().filter(|row| row.len() > COLUMNS.len()) {
+                let record = records.iter().find(|record| record.run_id == row[6]).unwrap();
+                assert_eq!((&row[7], &row[8]), ("host-a", record.trusted.to_string().as_str()));
+            }
             let arms: BTreeSet<&str> = rows.iter().map(|row| &row[1]).collect();
             let in_records = records.iter().map(|record| record.placed().arm.as_str());
             assert_eq!(arms, in_records.collect(), "{text}");

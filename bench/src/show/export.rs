@@ -6,29 +6,25 @@ use std::str::FromStr;
 
 use crate::analysis::summary::Summary;
 use crate::record::Record;
-use crate::results::opened::OpenedFile;
+use crate::results::directory::OpenedFile;
 use crate::show::{csv, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 
-/// Formats that results can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportFormat {
-    Markdown,
-    Csv,
-}
+/// Text of results for other programs.
+type Content = fn(&Summary, &[Record]) -> String;
 
-/// A format, and the file that is asked for; `-` is standard output.
+/// Formats that results can be written in: name, the file of a directory that each is written to, and its text.
+const FORMATS: [(&str, &str, Content); 2] = [
+    ("markdown", "table.md", |summary, _| markdown(summary)),
+    ("csv", "runs.csv", |summary, records| csv::runs(&summary.outline, records)),
+];
+
+/// The place of a format among [`FORMATS`], and the file that is asked for; `-` is standard output.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Export {
-    pub(crate) format: ExportFormat,
+    format: usize,
     file: Option<PathBuf>,
-}
-
-impl ExportFormat {
-    /// All of them, by name, with the file of a directory that each is written to.
-    const ALL: [(Self, &'static str, &'static str); 2] =
-        [(Self::Markdown, "markdown", "table.md"), (Self::Csv, "csv", "runs.csv")];
 }
 
 impl FromStr for Export {
@@ -36,9 +32,9 @@ impl FromStr for Export {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (word, file) = text.split_once('=').map_or((text, None), |(word, file)| (word, Some(file)));
-        let names = ExportFormat::ALL.map(|(_, name, _)| name);
-        let found = ExportFormat::ALL.into_iter().find(|(_, name, _)| *name == word);
-        let (format, ..) = found.ok_or_else(|| nearest::unknown_of_few("format", word, &names))?;
+        let names = FORMATS.map(|(name, ..)| name);
+        let format = names.iter().position(|name| *name == word);
+        let format = format.ok_or_else(|| nearest::unknown_of_few("format", word, &names))?;
         if file == Some("") {
             return Err(format!("{word}= names no file: leave the = out, or write {word}=FILE"));
         }
@@ -54,17 +50,12 @@ impl Export {
 
     /// The file to write: without one that was asked for, that of its format in `directory`.
     pub(crate) fn path(&self, directory: &Path) -> PathBuf {
-        let (.., name) =
-            ExportFormat::ALL.into_iter().find(|(format, ..)| *format == self.format).expect("all are there");
-        directory.join(name)
+        directory.join(FORMATS[self.format].1)
     }
 
     /// The text that is written.
     pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> String {
-        match self.format {
-            ExportFormat::Markdown => markdown(summary),
-            ExportFormat::Csv => csv::runs(&summary.outline, records),
-        }
+        FORMATS[self.format].2(summary, records)
     }
 }
 

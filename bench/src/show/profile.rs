@@ -86,10 +86,8 @@ fn state(row: &ProfileRow) -> String {
 
 /// The function, cut to its column.
 fn name(row: &ProfileRow) -> String {
-    let name = match (&row.inlined, &row.symbol) {
-        (Some(inlined), _) => inlined,
-        (None, Some(symbol)) => symbol,
-        (None, None) => return format!("{:#x}", row.hottest),
+    let Some(name) = row.inlined.as_ref().or(row.symbol.as_ref()) else {
+        return format!("{:#x}", row.hottest);
     };
     match name.char_indices().nth(NAME_WIDTH) {
         Some(_) => name.chars().take(NAME_WIDTH - 3).chain("...".chars()).collect(),
@@ -134,11 +132,7 @@ mod tests {
         let head: Vec<_> = text.lines().take(2).collect();
         let all = "# all 1.50 ms that vCPUs had on simulated pCPUs";
         assert_eq!(head, [all, "# no vCPU on the pCPU: 500 us"], "{text}");
-    }
-
-    #[test]
-    fn an_empty_profile_divides_nothing() {
-        let profile = Profile { period_ns: 1_000_000, samples: 0, nobody: 0, late: 0, rows: vec![] };
-        assert!(table(&profile).lines().all(|line| line.starts_with('#')));
+        let none = table(&Profile { period_ns: 1_000_000, samples: 0, nobody: 0, late: 0, rows: vec![] });
+        assert!(none.lines().all(|line| line.starts_with('#')), "nothing is divided: {none}");
     }
 }

@@ -154,19 +154,15 @@ impl Svg {
     /// A mark of series `index` with a tip that shows on hover.
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), index: usize, tip: &str) {
         let fill = colour(index);
-        let shape = match index % 5 {
-            0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\""),
-            1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\"", x - 3.5, y - 3.5),
-            2 => format!("<path d=\"M{x:.1} {:.1}l4.2 7.4h-8.4z\"", y - 4.7),
-            3 => format!("<path d=\"M{x:.1} {:.1}l4.8 4.8-4.8 4.8-4.8-4.8z\"", y - 4.8),
-            _ => format!("<path d=\"M{x:.1} {:.1}l4.2-7.4h-8.4z\"", y + 4.7),
+        let (tag, shape) = match index % 5 {
+            0 => ("circle", format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"")),
+            1 => ("rect", format!("x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\"", x - 3.5, y - 3.5)),
+            2 => ("path", format!("d=\"M{x:.1} {:.1}l4.2 7.4h-8.4z\"", y - 4.7)),
+            3 => ("path", format!("d=\"M{x:.1} {:.1}l4.8 4.8-4.8 4.8-4.8-4.8z\"", y - 4.8)),
+            _ => ("path", format!("d=\"M{x:.1} {:.1}l4.2-7.4h-8.4z\"", y + 4.7)),
         };
-        let _ = write!(
-            self.body,
-            "{shape} style=\"fill:{fill}\"><title>{}</title></{}>",
-            escape(tip),
-            element(&shape)
-        );
+        let tip = escape(tip);
+        let _ = write!(self.body, "<{tag} {shape} style=\"fill:{fill}\"><title>{tip}</title></{tag}>");
     }
 
     /// A dot of the given radius.
@@ -196,10 +192,6 @@ impl Svg {
             self.body
         )
     }
-}
-
-fn element(shape: &str) -> &str {
-    shape[1..].split(' ').next().unwrap_or_default()
 }
 
 fn attribute(name: &str, value: &str) -> String {
@@ -283,7 +275,7 @@ fn measured(value: f64) -> f64 {
 }
 
 /// The nearest of 1, 2, 5 times a power of ten that is not smaller.
-fn round_step(step: f64) -> f64 {
+pub(crate) fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let mantissa = step / power;
     let nice = [1.0, 2.0, 5.0].into_iter().find(|nice| mantissa <= nice * 1.000_001).unwrap_or(10.0);

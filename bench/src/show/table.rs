@@ -2,15 +2,13 @@
 
 mod columns;
 mod compared;
-mod kernels;
-mod legend;
 mod notes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use columns::{header, line, names_at};
+use columns::{groups_of_kernels, header, line, names_at};
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, Comparison, Row, Summary, Trials};
@@ -113,7 +111,7 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     if summary.of_kernels {
-        return kernels::groups(summary);
+        return groups_of_kernels(summary);
     }
     by_setting(&arms(summary), |row, is_first| vec![line(summary, row, is_first)])
 }
@@ -226,14 +224,18 @@ fn short_percent(share: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
+/// Characters in the widest field of each column.
+fn widths(header: &[String], lines: &[Vec<Field>]) -> Vec<usize> {
+    let of_column = |(at, name): (usize, &String)| {
+        let of_lines = lines.iter().filter_map(|line| line.get(at)).map(|field| field.text.chars().count());
+        of_lines.fold(name.chars().count(), usize::max)
+    };
+    header.iter().enumerate().map(of_column).collect()
+}
+
 /// Columns as wide as their widest field; the first `left` and the one after are set to the left.
 fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
-    let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
-    for line in lines {
-        for (width, field) in widths.iter_mut().zip(line) {
-            *width = (*width).max(field.text.chars().count());
-        }
-    }
+    let widths = widths(header, lines);
     let mut text = String::new();
     let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();
     for line in std::iter::once(&header).chain(lines) {
@@ -320,5 +322,5 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
 
 /// Explains columns, rows and signs whose names do not say what they mean.
 pub(crate) fn signs(summary: &Summary) -> Vec<String> {
-    legend::lines(summary, &header(summary))
+    notes::signs(summary, &header(summary))
 }

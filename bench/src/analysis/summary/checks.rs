@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
-use crate::analysis::drift;
-use crate::analysis::statistics::{Estimate, Method, Verdict};
+use crate::analysis::statistics::{self, DRIFT_NEEDS, Estimate, Method, OUTLIERS_NEED, Verdict};
 use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::figures::WORK_SPEED;
@@ -244,17 +243,17 @@ fn drift(records: &[Record]) -> Finding {
 }
 
 fn drift_of(speeds: &[f64]) -> Finding {
-    if speeds.len() < drift::DRIFT_NEEDS {
+    if speeds.len() < DRIFT_NEEDS {
         return not_checked(format!(
             "drift: {} lock-free runs do not tell, {} would",
             speeds.len(),
-            drift::DRIFT_NEEDS
+            DRIFT_NEEDS
         ));
     }
     if speeds.contains(&0.0) {
         return not_checked("drift: a lock-free run completed nothing, and has no speed");
     }
-    match drift::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
+    match statistics::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
         None => passed("lock-free speed did not drift by more than 2 %"),
         Some(factor) => failed(format!(
             "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
@@ -287,9 +286,9 @@ fn jumps(speeds: &[f64]) -> Finding {
 fn outliers(summary: &Summary, records: &[Record]) -> Finding {
     let hosts = records.iter().map(|record| record.host.identity()).collect::<BTreeSet<_>>().len();
     // Runs are judged among those of their host, and one of the hosts has as many as that.
-    let judged = summary.rows.iter().filter(|row| row.runs > (drift::OUTLIERS_NEED - 1) * hosts).count();
+    let judged = summary.rows.iter().filter(|row| row.runs > (OUTLIERS_NEED - 1) * hosts).count();
     if judged == 0 {
-        return not_checked(format!("outliers: it takes {} runs of a cell", drift::OUTLIERS_NEED));
+        return not_checked(format!("outliers: it takes {} runs of a cell", OUTLIERS_NEED));
     }
     let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
     match outliers {
@@ -298,6 +297,57 @@ fn outliers(summary: &Summary, records: &[Record]) -> Finding {
             "{outliers} of {} runs lie far from their cell's others: kept, and marked",
             summary.runs
         )),
+    }
+}
+
+/// Other load during all runs of an experiment together. Hundreds of runs can show noise that one short run cannot tell
+/// from a tick.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Overall {
+    /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
+    pub(crate) others_share: Option<f64>,
+    /// Taken by the outer host, likewise.
+    pub(crate) steal_share: Option<f64>,
+    /// Share of their lives that the runs' threads were ready and had no pCPU because others used it.
+    pub(crate) run_delay_share: Option<f64>,
+}
+
+impl Overall {
+    pub(crate) fn of(records: &[Record]) -> Self {
+        // Guests of one run have the noise in common.
+        let runs: BTreeMap<&str, &Noise> =
+            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
+        let mean = |share: fn(&Noise) -> Option<f64>| {
+            let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
+            let (taken, whole) =
+                shares.fold((0.0, 0.0), |(taken, whole), (share, of)| (taken + share * of, whole + of));
+            (whole > 0.0).then(|| taken / whole)
+        };
+        Self {
+            others_share: mean(|noise| noise.others_share),
+            steal_share: mean(|noise| noise.steal_share),
+            run_delay_share: mean(|noise| noise.run_delay_share),
+        }
+    }
+
+    /// Returns warnings about the time lost to others over the whole experiment, where it is more than single runs may
+    /// lose.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let checks = [
+            ("other processes used", self.others_share, OTHERS_SHARE_LIMIT),
+            ("the runs' threads waited for others during", self.run_delay_share, OTHERS_SHARE_LIMIT),
+            ("the outer host took", self.steal_share, STEAL_SHARE_LIMIT),
+        ];
+        let above = checks.into_iter().filter_map(|(what, share, limit)| {
+            let percent = significant(share.filter(|share| *share > limit)? * 100.0);
+            Some(format!(
+                "{what} {percent} % of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
+                 of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
+                 and --set engine=sim needs none"
+            ))
+        });
+        above.collect()
     }
 }
 
@@ -340,12 +390,13 @@ mod tests {
     }
 
     #[test]
-    fn an_a_a_pair_with_a_wide_interval_clears_nothing() {
-        for (scatter, outcome, part) in [
-            (0.01, CheckOutcome::Passed, "shows no difference"),
-            (0.5, CheckOutcome::NotChecked, "clears nothing"),
+    fn only_an_a_a_pair_with_a_narrow_interval_gives_the_all_clear() {
+        for (blocks, scatter, outcome, part) in [
+            (10, 0.01, CheckOutcome::Passed, "shows no difference"),
+            (10, 0.5, CheckOutcome::NotChecked, "clears nothing"),
+            (4, 0.01, CheckOutcome::NotChecked, "six blocks are the fewest"),
         ] {
-            let plan = Sketch::new().arm("a", "tas").control("a").plan(10);
+            let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
             let mut records = World::new(1).shape(Shape::LogNormal(scatter)).records(&plan);
             // Lock-free runs that scatter are marked; this is about the pair.
             records.iter_mut().for_each(|record| record.trusted = true);
@@ -446,13 +497,26 @@ mod tests {
     }
 
     #[test]
-    fn an_aa_pair_gives_the_all_clear_only_with_many_blocks() {
-        for (blocks, outcome, text) in
-            [(4, CheckOutcome::NotChecked, "six blocks are the fewest"), (8, CheckOutcome::Passed, "")]
-        {
-            let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
-            let summary = World::new(1).shape(Shape::LogNormal(0.01)).summary(&plan);
-            check(&summary, &[("control", outcome, text)]);
+    fn what_single_runs_cannot_tell_is_summed_over_the_experiment() {
+        let plan = Sketch::two().plan(20);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            // Below the limit that ticks set to a short run, and below that of nanoseconds.
+            record.noise = Noise {
+                others_share: Some(0.08),
+                steal_share: None,
+                of_ns: 1_000_000,
+                run_delay_share: Some(0.01),
+                stopped_share: Some(0.0),
+            };
         }
+        records[0].noise.others_share = None;
+        let summary = Summary::new(&plan.outline, &records);
+        assert!((summary.noise.others_share.unwrap() - 0.08).abs() < 1e-9, "{:?}", summary.noise);
+        assert_eq!((summary.noise.steal_share, summary.noise.run_delay_share.is_some()), (None, true));
+        let expected = "other processes used 8.00 % of the pCPUs' time over all runs together: levels are low by about that, and \
+                        levels and ratios of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME \
+                        waits for a quiet host, and --set engine=sim needs none";
+        assert!(summary.warnings.iter().any(|warning| warning == expected), "{:?}", summary.warnings);
     }
 }

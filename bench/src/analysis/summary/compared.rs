@@ -45,33 +45,21 @@ fn comparison_of_pairs(
 ) -> (Comparison, Option<f64>) {
     let ratios: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
     let invalid_pairs = pairs.iter().filter(|pair| !pair.is_valid).count();
-    let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &ratios);
+    let arms = [asked.arm.as_str(), &asked.baseline];
+    let found = comparison(&asked.name, setting, arms, rate::estimate(&ratios), rate::values(&ratios));
     let is_lost = trust::are_too_many(invalid_pairs, pairs.len());
     let verdict = if is_lost { Verdict::NotValid } else { found.verdict };
     let found = Comparison { of: asked.of.clone(), invalid_pairs: Some(invalid_pairs), verdict, ..found };
     (found, rate::p_of_difference(&ratios))
 }
 
-/// A comparison within blocks.
+/// A comparison by this ratio, and by those of each block if it was made within blocks.
 pub(crate) fn comparison(
     name: &str,
     setting: &Setting,
-    arm: &str,
-    baseline: &str,
-    ratios: &[Rate],
-) -> Comparison {
-    let ratio = rate::estimate(ratios);
-    let per_block = ratios.iter().map(|ratio| ratio.per_second).collect();
-    Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
-}
-
-/// A comparison that was not made within blocks.
-pub(crate) fn comparison_of(
-    name: &str,
-    setting: &Setting,
-    arm: &str,
-    baseline: &str,
+    [arm, baseline]: [&str; 2],
     ratio: Option<Estimate>,
+    per_block: Vec<f64>,
 ) -> Comparison {
     Comparison {
         name: name.into(),
@@ -83,7 +71,7 @@ pub(crate) fn comparison_of(
         ratio,
         invalid_pairs: None,
         sensitivity: None,
-        per_block: vec![],
+        per_block,
     }
 }
 

@@ -15,8 +15,6 @@ use placed::{Placed, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::consistency;
-use crate::analysis::noise::Overall;
-use crate::analysis::robust::{Robustness, Sensitivity};
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
@@ -24,9 +22,10 @@ use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
 use crate::record::place::{LOCK_FREE, Place, Role};
 
-pub(crate) use checks::{Check, CheckOutcome};
-pub(crate) use compared::{comparison, comparison_of, corrected};
+pub(crate) use checks::{Check, CheckOutcome, Overall};
+pub(crate) use compared::{comparison, corrected};
 pub(crate) use published::Reproduced;
+pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};
 
 /// Name of the summary's schema.
@@ -155,11 +154,6 @@ impl Comparison {
     /// The ratio with its interval, in words.
     pub(crate) fn as_ratio(&self) -> String {
         self.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
-    }
-
-    /// Whether it shows a difference that does not depend on guesses, as far as that is known.
-    pub(crate) fn is_finding(&self) -> bool {
-        self.verdict.is_difference() && !self.depends_on_guesses()
     }
 
     /// Whether it flips, or is undetermined.

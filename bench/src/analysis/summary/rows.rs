@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Setting;
 use super::placed::Placed;
-use crate::analysis::drift;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::{self, Estimate};
 use crate::experiment::measure::Measure;
@@ -88,7 +87,7 @@ pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>)
 
 /// A row for all guests of an arm, where their number varies.
 pub(super) fn together(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
-    if !outline.varies_guests() {
+    if outline.axes.iter().all(|axis| axis.key != "guests") {
         return vec![];
     }
     let mut rows = Vec::new();
@@ -146,6 +145,7 @@ fn role(record: &Record) -> Option<Role> {
 
 fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
     let (_, first) = records.first()?;
+    let at_least: BTreeSet<&String> = records.iter().flat_map(|(_, record)| &record.at_least).collect();
     Some(Row {
         setting: setting.clone(),
         arm: arm.into(),
@@ -155,13 +155,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         runs: records.len(),
         invalid_runs: records.iter().filter(|(_, record)| !record.trusted).count(),
         figures: figures(records),
-        at_least: records
-            .iter()
-            .flat_map(|(_, record)| &record.at_least)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .cloned()
-            .collect(),
+        at_least: at_least.into_iter().cloned().collect(),
         outlier_blocks: outlier_blocks(records),
     })
 }
@@ -248,7 +242,7 @@ fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
     }
     let mut outliers = Vec::new();
     for (blocks, throughputs) in hosts.values() {
-        outliers.extend(drift::outliers(throughputs).into_iter().map(|i| blocks[i]));
+        outliers.extend(statistics::outliers(throughputs).into_iter().map(|i| blocks[i]));
     }
     outliers.sort_unstable();
     outliers

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Heat, Parts, Placebo, Row, Situation, SourcePlace, Tried, Tries};
-use crate::analysis::pairs::{Averages, Ranked as _};
+use crate::analysis::pairs::{Averages, Ranked as _, sorted};
 use crate::analysis::significance::{LEVEL, holm, p_of_mean};
-use crate::analysis::statistics::{Estimate, interval, median};
+use crate::analysis::statistics::{Estimate, interval, mean_and_squares, median};
 
 /// Chance of a false alarm among all lines, and among all instructions in their situations.
 const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
@@ -16,8 +16,7 @@ const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
 impl Tries {
     /// Effects of an exit alone.
     pub(crate) fn placebo(&self) -> Option<Placebo> {
-        let mut sorted: Vec<f64> = self.controls.values().map(|(lost, _)| *lost).collect();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = sorted(&self.controls.values().map(|(lost, _)| *lost).collect::<Vec<_>>());
         let last = sorted.len().checked_sub(1)?;
         let at = |share: f64| sorted[(share * last as f64).round() as usize];
         Some(Placebo { n: sorted.len(), median: at(0.5), band: [at(0.025), at(0.975)] })
@@ -25,10 +24,9 @@ impl Tries {
 
     /// Standard deviation of the difference between two exits; none of fewer than two.
     fn noise(&self) -> Option<f64> {
-        let (n, losses) = (self.controls.len() as f64, || self.controls.values().map(|(lost, _)| lost));
-        let mean = losses().sum::<f64>() / n;
-        let variance = losses().map(|lost| (lost - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        (self.controls.len() > 1).then(|| (2.0 * variance).sqrt())
+        let losses: Vec<f64> = self.controls.values().map(|(lost, _)| *lost).collect();
+        let (_, squares) = mean_and_squares(&losses);
+        (losses.len() > 1).then(|| (2.0 * squares / (losses.len() as f64 - 1.0)).sqrt())
     }
 
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.
@@ -171,14 +169,10 @@ type Groups<'a> = BTreeMap<(u64, Situation), Vec<Beyond<'a>>>;
 /// An instruction in a situation, with the attempts there.
 type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<Beyond<'a>>);
 
-impl Situation {
-    const FIRST: Self = Self { waiting: 0, asleep: false };
-    const LAST: Self = Self { waiting: u32::MAX, asleep: true };
-}
-
 /// Attempts at an instruction, by situation.
 fn of<'g, 'a>(groups: &'g Groups<'a>, rip: u64) -> impl Iterator<Item = Cell<'g, 'a>> {
-    groups.range((rip, Situation::FIRST)..=(rip, Situation::LAST))
+    let first = Situation { waiting: 0, asleep: false };
+    groups.range((rip, first)..).take_while(move |((at, _), _)| *at == rip)
 }
 
 /// Estimate of losses, which may have either sign.

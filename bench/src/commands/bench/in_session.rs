@@ -11,11 +11,10 @@ use crate::commands::dry_run::Pace;
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::{facts, noise, walls};
-use crate::measure::ahead::{Ahead, Simulators};
+use crate::measure::ahead::{Ahead, Simulators, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
-use crate::measure::sample;
 use crate::measure::session::{Rule, Session};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
@@ -54,7 +53,7 @@ pub(super) fn pace(job: &Job, jobs: Option<NonZeroUsize>) -> Result<Pace> {
     let Some(jobs) = jobs else { return Ok(Pace { slowdown: None, at_a_time: 1 }) };
     let stop = interrupt::catch()?;
     walls::confine(&Needs::of(job.plan.cells().map(|cell| &cell.run)))?;
-    let slowdown = sample::slowdown(&job.plan, &engine::simulator(&job.image, &stop, None));
+    let slowdown = slowdown(&job.plan, &engine::simulator(&job.image, &stop, None));
     // Not more than there are cells in a block.
     let at_a_time = jobs.get().min(job.plan.cells().count()).max(1);
     Ok(Pace { slowdown, at_a_time: u32::try_from(at_a_time).unwrap_or(u32::MAX) })

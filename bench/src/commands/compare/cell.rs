@@ -7,7 +7,7 @@ use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::trust;
-use crate::analysis::summary::{Comparison, comparison, comparison_of};
+use crate::analysis::summary::{Comparison, comparison};
 use crate::experiment::measure::Measure;
 use crate::record::figures::Better;
 use crate::record::place::slug;
@@ -53,7 +53,7 @@ impl Cell {
         let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect::<Vec<_>>();
         let values = Values::Groups(rates(above), rates(below));
         let estimate = estimate_ratio(&rates(above), &rates(below));
-        let shown = comparison_of("B/A", asked.setting, asked.arm, asked.baseline, estimate);
+        let shown = comparison("B/A", asked.setting, [asked.arm, asked.baseline], estimate, vec![]);
         let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
         Self::new(shown, asked, values, are_seen(&rates(below)), validity)
     }
@@ -68,7 +68,8 @@ impl Cell {
         let (rates, validity): (Vec<Option<(Rate, Rate)>>, Vec<bool>) = above.iter().filter_map(pair).unzip();
         let ratio = |(above, below): (Rate, Rate)| (above.over(below), below);
         let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().flatten().map(ratio).unzip();
-        let shown = comparison("B/A", asked.setting, asked.arm, asked.baseline, &ratios);
+        let (estimate, per_block) = (rate::estimate(&ratios), rate::values(&ratios));
+        let shown = comparison("B/A", asked.setting, [asked.arm, asked.baseline], estimate, per_block);
         let validity = vec![("pairs", validity)];
         Self::new(shown, asked, Values::Pairs(ratios), are_seen(&baseline), validity)
     }

@@ -13,7 +13,7 @@ use cell::{Asked, Cell, Run, Setting};
 use crate::analysis::rate::Rate;
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{corrected, trust};
-use crate::analysis::{consistency, likeness, significance};
+use crate::analysis::{consistency, significance};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
@@ -62,8 +62,8 @@ fn differences<'a>(a: &'a Side, b: &'a Side, anyway: bool) -> Result<Vec<String>
     let failed =
         |side: &'a Side| side.manifest.failed.iter().map(|run| &*run.cell_id).collect::<BTreeSet<_>>();
     let (failed_a, failed_b) = (failed(a), failed(b));
-    let mut differences = likeness::differences(&a.records, &b.records);
-    let cells_of_one = likeness::cells_of_one(&a.records, &b.records, [&failed_a, &failed_b]);
+    let mut differences = consistency::differences(&a.records, &b.records);
+    let cells_of_one = consistency::cells_of_one(&a.records, &b.records, [&failed_a, &failed_b]);
     differences.extend(other_programs(a, b));
     if a.arm.is_none() {
         differences.extend(cells_of_one);
@@ -112,7 +112,7 @@ fn compare_sides(
         _ => return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither")),
     };
     let measures =
-        if of.is_empty() { likeness::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
+        if of.is_empty() { consistency::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
     let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
     let failed: Vec<LeftOut> = cell::of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
@@ -132,7 +132,7 @@ fn compare_sides(
             trust::first_of(&lost)
         ));
     }
-    let regressions = significance::rejected(&p_values);
+    let regressions = significance::holm(&p_values, significance::LEVEL);
     let is_untold = |i: &usize| cells[*i].better.is_some() && p_values[*i].is_none() && !invalid.contains(i);
     let untold: Vec<usize> = (0..cells.len()).filter(is_untold).collect();
     let mut shown = corrected(cells.iter().map(Cell::with_p_value).collect());
@@ -148,7 +148,7 @@ fn compare_sides(
         differences,
         cells: shown,
         told,
-        can_tell: !significance::rejected(&least).is_empty(),
+        can_tell: !significance::holm(&least, significance::LEVEL).is_empty(),
         regressions,
         invalid,
         untold,
@@ -205,7 +205,7 @@ fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
 
 /// Returns the direction that both sides call better.
 fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
-    likeness::better(of, &a.records).filter(|it| likeness::better(of, &b.records) == Some(*it))
+    consistency::better(of, &a.records).filter(|it| consistency::better(of, &b.records) == Some(*it))
 }
 
 /// One arm of B against one of A: within blocks if both are in one directory.

@@ -12,7 +12,7 @@ use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
 use crate::host::{cpulist, walls};
-use crate::measure::{self, origin::Origin};
+use crate::measure::{self, fill::Origin};
 use crate::settings::value::Value;
 use crate::settings::{Supply, linux};
 use crate::text::exit::{Exit, Failure, Result};

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{AnyOutcome, Guest, Known, Outcome, Run};
 
-use super::origin::Origin;
+use super::fill::{Origin, record as recorded};
 use super::synthetic::{found, outcome_of};
 use crate::host::identity::Host;
 use crate::record::Record;
@@ -43,5 +43,5 @@ pub(crate) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     let run = asked();
     let outcomes = vec![AnyOutcome::Ours(Box::new(outcome.clone()))];
     let found = found(&run, outcome.window, outcomes);
-    Record::new(run.our(0), outcome, &found, &ORIGIN, None, lock_free)
+    recorded(run.our(0), outcome, &found, &ORIGIN, None, &lock_free.map(|per_second| vec![per_second]))
 }

@@ -92,7 +92,7 @@ fn exchange(whole: &mut Value, script: &mut Script<'_>) {
 /// One of the parts of a value, or itself, if it has none.
 fn inside(value: &mut Value, which: usize) -> &mut Value {
     let parts = match &*value {
-        Value::Array(parts) => parts.len(),
+        Value::Array(values) => values.len(),
         Value::Object(fields) => fields.len(),
         _ => 0,
     };
@@ -102,7 +102,7 @@ fn inside(value: &mut Value, which: usize) -> &mut Value {
     match value {
         Value::Array(values) => &mut values[which % parts],
         Value::Object(fields) => fields.values_mut().nth(which % parts).expect("there are more"),
-        _ => unreachable!("only these two have parts"),
+        whole => whole,
     }
 }
 

@@ -204,23 +204,6 @@ fn nothing_is_made_again_without_leave_or_time() {
 }
 
 #[test]
-fn a_session_records_every_cell_once_and_resumes_another() {
-    let plan = Sketch::two().axis("ratio", &["1", "8"]).control("a").plan(4);
-    let (scratch, world) = (Scratch::new("session"), World::new(1));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let mut first = begun(&world, &plan, (&engine, &watcher), &scratch);
-    first.run(Rule { blocks: 2, ..ONCE }).unwrap();
-    let records = first.records.clone();
-    drop(first);
-    assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
-    let directory = Directory::reopen(scratch.path()).unwrap();
-    let mut session = world.session(&plan, &engine, &watcher, directory, records);
-    session.run(ONCE).unwrap();
-    let places = session.records.iter().map(|record| (record.placed().block, &record.placed().cell_id));
-    assert_eq!((places.collect::<BTreeSet<_>>().len(), session.records.len()), (4 * 7, 4 * 7));
-}
-
-#[test]
 fn a_session_cut_off_anywhere_counts_each_run_once() {
     let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
     let plan = Sketch::two().arm_with("both", mixed).plan(2);

@@ -14,7 +14,6 @@
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
 mod outcome;
-mod sketch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +25,10 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::analysis::summary::Summary;
+use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::Plan;
+use crate::experiment::{Experiment, Source};
+use crate::host::cpulist::CpuList;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
@@ -40,9 +42,10 @@ use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
+use crate::settings::{Settings, Supply};
+use crate::text::exit;
 
 pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
-pub(crate) use sketch::{Sketch, built_in, experiment, overrides, planned, settings};
 
 /// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
@@ -256,6 +259,114 @@ impl World {
     }
 }
 
+/// The experiment of a file with these lines behind its format, name and title. Complaints name it `x.toml`.
+pub(crate) fn experiment(rest: &str) -> exit::Result<Experiment> {
+    let text = format!("format = 1\nname = 'x'\ntitle = 'X'\n{rest}");
+    Experiment::parse(Source { origin: "x.toml".into(), text })
+}
+
+/// A built-in experiment.
+pub(crate) fn built_in(name: &str) -> Experiment {
+    Experiment::parse(Source::find(name).unwrap()).unwrap()
+}
+
+/// Settings of the command line, over those of an experiment.
+pub(crate) fn overrides(sets: &[(&str, &str)]) -> Overrides {
+    let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Overrides { sets, ..Overrides::default() }
+}
+
+/// The plan of an experiment on CPUs 0 and 1 of a host that need not have them.
+pub(crate) fn planned(experiment: &Experiment) -> exit::Result<Plan> {
+    let image = Image::embedded();
+    Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
+}
+
+/// Settings with these values.
+pub(crate) fn settings(given: &[(&str, &str)]) -> Settings {
+    let mut settings = Settings::default();
+    given.iter().for_each(|(key, value)| settings.set(key, value).expect("a good value"));
+    settings
+}
+
+/// An experiment in the making, on CPUs 0 and 1 of a host that need not have them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sketch {
+    head: String,
+    grid: String,
+    arms: String,
+    control: String,
+}
+
+impl Sketch {
+    /// No arms yet; a window of 50 ms.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Two arms: `a` with a test-and-set lock, `b` with a ticket lock.
+    pub(crate) fn two() -> Self {
+        Self::new().arm("a", "tas").arm("b", "ticket")
+    }
+
+    /// The ratio of two arms, `b` over `a`.
+    pub(crate) fn compared(self) -> Self {
+        self.compare("b/a", "b", "a")
+    }
+
+    /// A line of the file's head, such as `trial-blocks = 10`.
+    pub(crate) fn head(mut self, line: &str) -> Self {
+        self.head += &format!("{line}\n");
+        self
+    }
+
+    /// A setting that varies.
+    pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
+        self.grid += &format!("{key} = {values:?}\n");
+        self
+    }
+
+    /// An arm with its lock, which is paravirtual where it is called `LOCK pv`.
+    pub(crate) fn arm(self, name: &str, lock: &str) -> Self {
+        let (lock, pv) = lock.strip_suffix(" pv").map_or((lock, ""), |lock| (lock, "pv = \"on\"\n"));
+        self.arm_with(name, &format!("lock = {lock:?}\n{pv}"))
+    }
+
+    /// An arm with any settings.
+    pub(crate) fn arm_with(mut self, name: &str, settings: &str) -> Self {
+        self.arms += &format!("[[arm]]\nname = {name:?}\n{settings}\n");
+        self
+    }
+
+    /// A ratio to report.
+    pub(crate) fn compare(mut self, name: &str, arm: &str, baseline: &str) -> Self {
+        self.arms += &format!("[[compare]]\nname = {name:?}\narm = {arm:?}\nbaseline = {baseline:?}\n");
+        self
+    }
+
+    /// The A/A pair.
+    pub(crate) fn control(mut self, arm: &str) -> Self {
+        self.control = format!("[control]\narm = {arm:?}\n");
+        self
+    }
+
+    /// The file.
+    pub(crate) fn text(&self, blocks: u32) -> String {
+        let Self { head, grid, arms, control } = self;
+        format!(
+            "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
+             [grid]\n{grid}{arms}{control}"
+        )
+    }
+
+    /// The plan with `blocks` blocks.
+    pub(crate) fn plan(&self, blocks: u32) -> Plan {
+        let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
+        let experiment = Experiment::parse(source).expect("a sketch is a good file");
+        planned(&experiment).expect("a sketch is possible")
+    }
+}
+
 /// Text for a terminal, without its colours.
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
@@ -367,41 +478,14 @@ impl Scatter {
 mod tests {
     use super::*;
     use crate::analysis::statistics::median;
-    use crate::record::figures::EFFICIENCY;
-
-    fn two_arms() -> Sketch {
-        Sketch::two().compared().control("a")
-    }
-
-    fn throughputs(records: &[Record], arm: &str) -> Vec<f64> {
-        let of_arm = records.iter().filter(|record| record.placed().arm == arm);
-        of_arm.filter_map(|record| record.figure(THROUGHPUT)).collect()
-    }
 
     #[test]
-    fn the_truth_is_the_median_whatever_the_shape() {
-        let plan = two_arms().plan(400);
-        for shape in [
-            Shape::Exact,
-            Shape::Normal(0.05),
-            Shape::LogNormal(0.05),
-            Shape::Skewed(0.05),
-            Shape::HeavyTailed(0.05),
-            Shape::Correlated { deviation: 0.05, correlation: 0.5 },
-        ] {
-            let world =
-                World::new(1).truth(|asked| if asked.ours.lock == "tas" { 2e6 } else { 1e6 }).shape(shape);
-            let records = world.records(&plan);
-            let (a, b) = (median(&throughputs(&records, "a")), median(&throughputs(&records, "b")));
-            assert!((a / 2e6 - 1.0).abs() < 0.02 && (b / 1e6 - 1.0).abs() < 0.02, "{shape:?}: {a} {b}");
-        }
-    }
-
-    #[test]
-    fn shapes_differ_in_their_tails_and_in_their_memory() {
+    fn shapes_have_one_median_and_differ_in_tails_and_memory() {
         let logs = |shape| {
             let mut scatter = Scatter::new(2);
-            (0..20_000).map(|_| scatter.next(shape).ln()).collect::<Vec<f64>>()
+            let logs: Vec<f64> = (0..20_000).map(|_| scatter.next(shape).ln()).collect();
+            assert!(median(&logs).abs() < 0.01, "{shape:?}: {}", median(&logs));
+            logs
         };
         let beyond =
             |logs: &[f64], limit: f64| logs.iter().filter(|log| **log * limit.signum() > limit.abs()).count();
@@ -415,60 +499,5 @@ mod tests {
         };
         let correlated = logs(Shape::Correlated { deviation: 0.1, correlation: 0.7 });
         assert!((correlation(&correlated) - 0.7).abs() < 0.05 && correlation(&normal).abs() < 0.05);
-    }
-
-    #[test]
-    fn only_a_disturbed_run_is_slow_and_invalid() {
-        let plan = two_arms().plan(10);
-        let world = World::new(3).disturbed(|asked, run| asked.ours.lock == "tas" && run < 4);
-        let records = world.records(&plan);
-        let (bad, good): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| !record.trusted);
-        assert!(!bad.is_empty() && good.len() > 30);
-        assert!(bad.iter().all(|record| record.settings.text("lock") == Some("tas")
-            && record.warnings[0].code == "busy-neighbour"));
-        assert!(bad.iter().all(|record| record.amount(THROUGHPUT) < 0.7e6));
-        assert_eq!(world.runs(), 40);
-    }
-
-    #[test]
-    fn what_a_host_does_not_tell_is_null_with_the_reason() {
-        let plan = two_arms().plan(1);
-        let world = World::new(4)
-            .host_id(None)
-            .work_rate(5 << 20)
-            .without_noise("nobody looked")
-            .adjust(|_, outcome| outcome.preemptions = None);
-        for record in world.records(&plan) {
-            assert_eq!((record.noise.others_share, record.host.host_id.as_ref()), (None, None));
-            assert_eq!(record.why["noise.others_share"], "nobody looked");
-            assert!(record.figure("preemptions").is_none() && record.why("preemptions_holder").is_some());
-            assert!(record.trusted && record.figure("work_rate") == Some(f64::from(5 << 20)));
-        }
-    }
-
-    #[test]
-    fn records_of_a_plan_are_those_that_a_summary_needs() {
-        let plan = two_arms().axis("ratio", &["1", "8"]).head("trial-blocks = 5").plan(10);
-        let world = World::new(5).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 0.9e5 });
-        let summary = world.summary(&plan);
-        assert_eq!((summary.blocks, summary.comparisons.len(), summary.trials.len()), (10, 2, 2));
-        for comparison in &summary.comparisons {
-            let ratio = comparison.ratio.as_ref().unwrap().hodges_lehmann;
-            assert!((ratio - 0.9).abs() < 1e-3, "{ratio}");
-        }
-        let efficiency =
-            summary.rows.iter().find(|row| row.arm == "a").unwrap().estimate(EFFICIENCY).unwrap();
-        assert!((efficiency.median - 1e5 / (2.0 / 3e-6)).abs() < 1e-3, "{efficiency:?}");
-    }
-
-    #[test]
-    fn guests_beside_and_fixed_work_are_run_too() {
-        let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
-        let plan = Sketch::new().arm_with("pair", mixed).plan(1);
-        let records = World::new(6).records(&plan);
-        let arms: Vec<&str> = records.iter().map(|record| record.placed().arm.as_str()).collect();
-        assert_eq!(arms, ["lock-free", "lock-free / second", "pair", "pair / second"]);
-        assert!(records.iter().all(|record| record.figure("acquisitions") == Some(1000.0)));
-        assert_eq!(records[2].figure("completion_ns"), Some(1e6));
     }
 }

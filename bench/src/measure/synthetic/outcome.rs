@@ -12,8 +12,8 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
 use crate::measure::console::{Heard, RunResult};
+use crate::measure::fill::Origin;
 use crate::measure::linux;
-use crate::measure::origin::Origin;
 use crate::record::Record;
 
 /// A tick is a nanosecond.

@@ -159,8 +159,9 @@ impl Figure {
         self
     }
 
-    const fn estimated(self) -> Self {
-        self.center(Center::HodgesLehmann)
+    /// Summaries have its estimate.
+    const fn estimated(self, better: Better) -> Self {
+        self.better(better).center(Center::HodgesLehmann)
     }
 
     const fn needs_lock(mut self) -> Self {
@@ -188,9 +189,10 @@ impl Figure {
         self
     }
 
-    /// When a narrow terminal leaves out its interval, and its column.
+    /// When a narrow terminal leaves out its interval, if it has one, and its column.
     const fn gives_way(mut self, interval: Option<u8>, column: Option<u8>) -> Self {
         if let Some(it) = &mut self.column {
+            it.has_interval = interval.is_some();
             it.gives_way = (interval, column);
         }
         self

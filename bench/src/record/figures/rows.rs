@@ -100,10 +100,8 @@ pub(crate) static FIGURES: &[Figure] = &[
         Ok(it.outcome.reads as f64)
     }),
     rate(THROUGHPUT, "Sections completed per second of window.", |it| Ok(it.per_second()))
-        .better(More)
-        .estimated()
+        .estimated(More)
         .column("throughput", OfWindows, "")
-        .with_interval()
         .gives_way(Some(0), None),
     ns(COMPLETION, "Time that the fixed amount of work took.", |it| {
         it.outcome.completion.map(nanoseconds).ok_or_else(|| match it.asked.ours.shape.work() {
@@ -111,10 +109,8 @@ pub(crate) static FIGURES: &[Figure] = &[
             Some(sections) => format!("the {sections} sections were not done within the window").into(),
         })
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .column("completion", OfWork, "")
-    .with_interval()
     .gives_way(Some(1), None)
     .or("not done"),
     rate(LOCK_FREE, "Sections per second of the same cell with no lock at all.", |it| it.lock_free.clone()),
@@ -125,14 +121,12 @@ pub(crate) static FIGURES: &[Figure] = &[
         |it| it.ideal(),
     ),
     share(EFFICIENCY, "Throughput over the ideal.", |it| Ok(it.per_second() / it.ideal()?))
-        .better(More)
-        .estimated()
+        .estimated(More)
         .column("efficiency", Always, "")
         .with_interval(),
     // How evenly it fell on the vCPUs.
     share(JAIN, "Jain's index of fairness: 1 when all vCPUs did the same, 1/n when one did all.", |it| it.jain())
-        .better(More)
-        .estimated()
+        .estimated(More)
         .column("fairness", Always, "")
         .gives_way(None, Some(2)),
     row(STARVED, Unit::Vcpus, "vCPUs that completed no section inside the window.", |it| {
@@ -158,26 +152,22 @@ pub(crate) static FIGURES: &[Figure] = &[
     ns(LONG_WAITS, "Half of all time spent waiting went into waits at least this long.", |it| {
         it.times[0].half_of_time()
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .needs_lock()
     .column("long waits", OfWindows, "half of all time spent waiting went into waits at least this long")
     .gives_way(None, Some(8)),
     ns("wait_p50_ns", "Median time from asking for the lock to having it, waits that had not ended included.", |it| {
         it.times[0].quantile(0.5)
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .needs_lock()
     .column("wait p50", InReport, ""),
     ns(WAIT_P99, "99th percentile of that time.", |it| it.times[0].quantile(0.99))
-        .better(Less)
-        .estimated()
+        .estimated(Less)
         .needs_lock()
         .column("wait p99", InReport, ""),
     ns("wait_p999_ns", "99.9th percentile of that time.", |it| it.times[0].quantile(0.999))
-        .better(Less)
-        .estimated()
+        .estimated(Less)
         .needs_lock(),
     ns("wait_longest_ns", "Longest wait, ended or not.", |it| it.times[0].longest()).better(Less).center(Most),
     times_ns("*_p50_ns", "Median of a time, of those pending too; so the other quantiles.", |times| times.quantile(0.5)),
@@ -213,29 +203,23 @@ pub(crate) static FIGURES: &[Figure] = &[
          waiters. Under the host's scheduler, without reports of its switches, only for vCPUs that were taken off on purpose.",
         |it| it.attributed(it.outcome.lost_ns).map(total),
     )
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .needs_lock()
     .column("lost", IfAny, "time that others waited because a vCPU was off its pCPU")
-    .with_interval()
     .gives_way(Some(5), None),
     ns("lost_per_holder_ns", "What others lost for each preemption of a lock's holder.", |it| {
         it.lost_per(|by| by.holder, "holder")
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .needs_lock()
     .column("lost/holder", IfAny, "what others lost for each preemption of a lock's holder")
-    .with_interval()
     .gives_way(Some(4), Some(7)),
     ns("lost_per_head_ns", "What others lost for each preemption of the first in a strict queue.", |it| {
         it.lost_per(|by| by.head, "head of a queue")
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .needs_lock()
     .column("lost/head", IfAny, "the same for the first vCPU in a strict queue")
-    .with_interval()
     .gives_way(Some(3), Some(6)),
     family("lost_*_ns", Unit::Nanoseconds, "The lost time by what the vCPU was doing that was off.", |it| {
         by_activity(it.attributed(it.outcome.lost_ns))
@@ -337,8 +321,7 @@ pub(crate) static FIGURES: &[Figure] = &[
         let kicks = kicks.ok_or("kicks are not counted with this back end")?;
         Ok(kicks as f64 / (it.outcome.acquisitions() as f64).max(1.0))
     })
-    .better(Less)
-    .estimated(),
+    .estimated(Less),
     // Time.
     ns(CPU, "CPU time of the whole process.", |it| Ok(nanoseconds(it.found.cpu_time)))
         .of_linux(|it| Ok(nanoseconds(it.found.cpu_time))),
@@ -347,8 +330,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     share(LOCK_CPU_SHARE, "Share of the vCPUs' time on pCPUs that went into acquiring and releasing locks.", |it| {
         Ok(it.lock_cpu_ns()? / it.run_ns()?.max(1.0))
     })
-    .better(Less)
-    .estimated()
+    .estimated(Less)
     .column("in locks", OfWork, ""),
     ns("start_up_ns", "From the start of the run to the first section entered.", |it| {
         Ok(nanoseconds(it.outcome.start_up))
@@ -396,18 +378,15 @@ pub(crate) static FIGURES: &[Figure] = &[
             _ => "no call site was patched".into(),
         })
     })
-    .better(Less)
-    .estimated(),
+    .estimated(Less),
     cycles(PAIRS[1], "The same, called through a table.", |it| {
         cycles_of(it.outcome.pair_ticks.through_table).ok_or_else(unmeasured)
     })
-    .better(Less)
-    .estimated(),
+    .estimated(Less),
     cycles(PAIRS[2], "The same, compiled into the caller.", |it| {
         cycles_of(it.outcome.pair_ticks.compiled_in).ok_or_else(unmeasured)
     })
-    .better(Less)
-    .estimated(),
+    .estimated(Less),
     row(LOCK_BYTES, Unit::Bytes, "Memory of one lock.", |it| {
         it.outcome.calls.map(|calls| f64::from(calls.lock_bytes)).ok_or_else(unsaid)
     })
@@ -457,12 +436,11 @@ pub(crate) static FIGURES: &[Figure] = &[
     })
     .better(Less),
     // Figures of all guests of a run, which a summary puts together.
-    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.").better(More).estimated(),
-    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.").better(More).estimated(),
-    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.").better(More).estimated(),
+    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.").estimated(More),
+    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.").estimated(More),
+    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.").estimated(More),
     other(OF_ALL_GUESTS[3], Unit::Nanoseconds, "99th percentile of the waits in the guest of each run where it is longest.")
-        .better(Less)
-        .estimated()
+        .estimated(Less)
         .needs_lock(),
 ];
 

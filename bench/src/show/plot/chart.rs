@@ -120,7 +120,10 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         draw_curve(&mut svg, curve, axes, &y, x);
     }
     if names_below {
-        let series = |svg: &mut Svg, curve: usize, at| of_series(svg, curves[curve].series, at);
+        let series = |svg: &mut Svg, curve: usize, (x, y): (f64, f64)| {
+            svg.path(&[(x, y), (x + 22.0, y)], curves[curve].series);
+            svg.marker((x + 11.0, y), curves[curve].series, "");
+        };
         names(curves).draw(&mut svg, bottom + BOTTOM, series);
     } else {
         name_ends(&mut svg, curves, &y, right);
@@ -214,12 +217,6 @@ impl<'a> Key<'a> {
             svg.text("", (x + SAMPLE - 6.0, y + 12.0), Anchor::Start, name);
         }
     }
-}
-
-/// Line and marker of a series.
-pub(super) fn of_series(svg: &mut Svg, index: usize, (x, y): (f64, f64)) {
-    svg.path(&[(x, y), (x + 22.0, y)], index);
-    svg.marker((x + 11.0, y), index, "");
 }
 
 /// Shade of an activity.

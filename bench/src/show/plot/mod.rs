@@ -1,9 +1,7 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
-mod activity;
 mod chart;
 mod curves;
-mod fairness;
 mod phases;
 mod rows;
 mod timeline;
@@ -85,9 +83,7 @@ impl<'a> Data<'a> {
 
     /// "ratio 8, hold 5us".
     fn name(&self, setting: &Setting) -> String {
-        let axes = self.summary.outline.axes.iter();
-        let parts = axes.filter_map(|axis| Some(format!("{} {}", axis.key, setting.get(&axis.key)?)));
-        parts.collect::<Vec<_>>().join(", ")
+        self.summary.outline.name(setting)
     }
 }
 
@@ -98,8 +94,7 @@ fn series(arm: usize) -> usize {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let others =
-        [activity::time(data), activity::preemptions(data), fairness::strips(data), timeline::map(data)];
+    let others = [rows::time(data), rows::preemptions(data), rows::strips(data), timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }

@@ -9,7 +9,7 @@ use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::place::slug;
-use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
+use crate::show::svg::{Anchor, Svg, WIDTH, round_step, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
 
@@ -59,13 +59,7 @@ fn frame<'a>(data: &Data<'a>) -> Option<Frame<'a>> {
     let of_it =
         data.summary.comparisons.iter().filter(|it| it.name == asked.name && it.verdict != Verdict::NotValid);
     let farthest = of_it.filter_map(|it| Some(it.ratio.as_ref()?.hodges_lehmann.ln().abs()));
-    Some(Frame { asked, x, y, end: rounded_up(farthest.fold(LEAST_END.ln(), f64::max).exp()) })
-}
-
-/// The next of 1, 2 and 5 times a power of ten.
-fn rounded_up(end: f64) -> f64 {
-    let power = 10f64.powf(end.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= end).unwrap_or(end)
+    Some(Frame { asked, x, y, end: round_step(farthest.fold(LEAST_END.ln(), f64::max).exp()) })
 }
 
 fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {

@@ -1,10 +1,17 @@
-//! Pictures with a row per setting and arm: names at the left, remarks at the right, and what is drawn between them. Where nothing
-//! varies but the arms, estimates with their intervals.
+//! Pictures with a row per setting and arm: names at the left, remarks at the right, and what is drawn between them. Use of the pCPUs'
+//! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs. Where nothing varies but the arms, estimates with
+//! their intervals.
 
-use super::Data;
-use super::chart::{Axes, Curve, YAxis};
+use std::collections::BTreeMap;
+
+use super::chart::{Axes, Curve, Key, YAxis, of_shade};
+use super::{Data, Picture, Setting, series};
+use crate::analysis::pairs::sorted;
 use crate::analysis::statistics::Estimate;
-use crate::show::svg::{Anchor, Svg, WIDTH, colour, text_width};
+use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
+use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, shade, text_width};
+use crate::text::quantity::{count, significant};
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;
@@ -71,6 +78,267 @@ impl Rows {
 
 fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     texts.map(text_width).fold(0.0, f64::max)
+}
+
+/// A picture with a row for each setting and arm of whose runs `of` makes something, with a remark at the right; none without any. `above`
+/// draws what stands above the rows, of which the first begins at `top`, and is given the height of all.
+fn picture<T>(
+    data: &Data<'_>,
+    (top, label): (f64, &str),
+    of: impl Fn(&[&Record]) -> Option<(T, String)>,
+    above: impl FnOnce(&mut Svg, &Rows, f64),
+    draw: impl Fn(&mut Svg, &Rows, (usize, &str, &T), f64),
+) -> Option<Svg> {
+    let at = |setting: &Setting| {
+        let arms = data.arms().iter().enumerate();
+        let rows = arms.filter_map(|(arm, name)| Some((arm, name, of(data.runs(setting, name))?)));
+        rows.collect::<Vec<_>>()
+    };
+    let settings: Vec<_> = data.settings().into_iter().map(|setting| (setting, at(setting))).collect();
+    let all = || settings.iter().flat_map(|(_, rows)| rows);
+    let count = all().count();
+    if count == 0 {
+        return None;
+    }
+    let rows = Rows::new(data, all().map(|(.., (_, remark))| remark.as_str()));
+    let height = top + rows.height(settings.len(), count);
+    let mut svg = Svg::new(height, label);
+    above(&mut svg, &rows, height);
+    let mut y = top;
+    for (setting, of_setting) in &settings {
+        y = rows.heading(&mut svg, y, &data.name(setting));
+        for (arm, name, (content, remark)) in of_setting {
+            let at = rows.row(&mut svg, y, name, remark);
+            draw(&mut svg, &rows, (*arm, name.as_str(), content), at);
+            y += rows.pitch();
+        }
+    }
+    Some(svg)
+}
+
+/// Shades of what vCPUs do, the same in all pictures.
+const HOLDING: usize = 0;
+const FIRST: usize = 1;
+const WAITING: usize = 2;
+const WORKING: usize = 3;
+const OTHER: usize = 4;
+
+/// A stacked bar: shares of the whole, and a remark next to it.
+type Bar = (Vec<f64>, String);
+
+struct Chart {
+    label: &'static str,
+    /// Name and shade of each part.
+    parts: &'static [(&'static str, usize)],
+    remark_title: &'static str,
+}
+
+/// Why the time cannot be divided up, if it cannot.
+fn indivisible(record: &Record) -> Option<&'static str> {
+    match record.settings.text("workload").unwrap_or_default() {
+        "critical-section" | "mixed" if record.settings.count("nested_one_in") > 0 => {
+            Some("where sections nest, the time in a section has waits for the inner lock in it")
+        }
+        "critical-section" | "mixed" if record.figure("preempted_holder_ns").is_none() => Some(
+            "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
+        ),
+        "critical-section" | "mixed" => None,
+        _ => Some("this workload's operations are not a section and a pause of known length"),
+    }
+}
+
+pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
+    let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
+    let records = data.runs.values().flat_map(BTreeMap::values).flatten();
+    if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
+        return Some(Picture::not_drawn(name, title, reason));
+    }
+    if records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len()) {
+        let reason = "several guests shared the pCPUs, and each record has the time of its own";
+        return Some(Picture::not_drawn(name, title, reason));
+    }
+    let chart = Chart {
+        label: "Where the time of the pCPUs went",
+        parts: &[
+            ("holding the lock", HOLDING),
+            ("waiting on the pCPU", WAITING),
+            ("thinking", WORKING),
+            ("idle, exits, switching", OTHER),
+        ],
+        remark_title: "lock held by a vCPU without pCPU",
+    };
+    Some(Picture {
+        name,
+        title,
+        caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
+                  the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
+                  window in which the lock's holder was preempted."
+            .into(),
+        svg: Some(stacked(data, &chart, time_bar)?),
+    })
+}
+
+pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
+    let chart = Chart {
+        label: "What vCPUs were doing when they were taken off their pCPU",
+        parts: &[
+            ("holding the lock", HOLDING),
+            ("first in the queue", FIRST),
+            ("waiting", WAITING),
+            ("neither", OTHER),
+        ],
+        remark_title: "preemptions per second",
+    };
+    Some(Picture {
+        name: "preemptions".into(),
+        title: "What preempted vCPUs were doing".into(),
+        caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
+                  vCPUs want a pCPU."
+            .into(),
+        svg: Some(stacked(data, &chart, preemption_bar)?),
+    })
+}
+
+fn time_bar(runs: &[&Record]) -> Option<Bar> {
+    let offered: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.pcpus() as f64).sum();
+    let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
+    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / offered;
+    let (hold, think) =
+        (sum(held_on_cpu_ns), sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64));
+    let wait = (on_cpu / offered - hold - think).max(0.0);
+    let rest = (1.0 - hold - think - wait).max(0.0);
+    let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
+    let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
+    let remark = held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns / window * 100.0)));
+    (offered > 0.0).then(|| (vec![hold, wait, think, rest], remark))
+}
+
+/// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
+fn held_on_cpu_ns(run: &Record) -> f64 {
+    let held = run.amount("hold_mean_ns") * run.amount("hold_count");
+    (held - run.amount("preempted_holder_ns")).max(0.0)
+}
+
+/// Time of all vCPUs on a pCPU, or the process's CPU time where that is not measured.
+fn on_cpu_ns(run: &Record) -> f64 {
+    let vcpus: Option<f64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns.map(|ns| ns as f64)).sum();
+    vcpus.unwrap_or_else(|| run.amount(CPU))
+}
+
+fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
+    if runs.is_empty() {
+        return None;
+    }
+    let mut sums = [0.0; 4];
+    let mut window_ns = 0.0;
+    for run in runs {
+        for (sum, doing) in sums.iter_mut().zip(["holder", "head", "waiter", "other"]) {
+            *sum += run.figure(&format!("preemptions_{doing}"))?;
+        }
+        window_ns += run.amount(WINDOW);
+    }
+    let total: f64 = sums.iter().sum();
+    let per_second = total / (window_ns / 1e9);
+    let shares = sums.iter().map(|sum| if total > 0.0 { *sum / total } else { 0.0 }).collect();
+    Some((shares, count(per_second as u64)))
+}
+
+/// One bar per setting and arm; none if no arm has one.
+fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Svg> {
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
+    let top = key.height() + 22.0;
+    let above = |svg: &mut Svg, _: &Rows, _: f64| {
+        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, &shade(chart.parts[part].1), at));
+        Rows::remarks_title(svg, top - 4.0, chart.remark_title);
+    };
+    let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &Vec<f64>), top: f64| {
+        draw_bar(svg, chart, (arm, shares.as_slice()), rows, top);
+    };
+    picture(data, (top, chart.label), bar, above, draw)
+}
+
+fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &Rows, y: f64) {
+    const HEIGHT: f64 = 13.0;
+    let width = rows.right - rows.left;
+    let mut x = rows.left;
+    for (share, (part, shade_of)) in shares.iter().zip(chart.parts) {
+        let part_width = (share * width).min(rows.right - x).max(0.0);
+        let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
+        if part_width > 0.05 {
+            svg.rectangle((x, y + 1.0), part_width, HEIGHT, &shade(*shade_of), &tip);
+        }
+        x += part_width;
+    }
+}
+
+/// Top of the strips.
+const STRIPS: f64 = 44.0;
+/// Dots per strip: more would overlap anyway.
+const MOST_DOTS: usize = 128;
+/// Dots beyond this multiple of the fair share are drawn there.
+const FARTHEST: f64 = 4.0;
+
+/// How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
+pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
+    let of = |runs: &[&Record]| {
+        let shares = shares(runs);
+        let remark = remark(&shares);
+        (!runs.is_empty()).then_some((shares, remark))
+    };
+    let scale = |rows: &Rows| Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
+    let above = |svg: &mut Svg, rows: &Rows, height: f64| {
+        let x = scale(rows);
+        for tick in x.ticks_at_most(5) {
+            svg.line("grid", (x.at(tick), STRIPS - 8.0), (x.at(tick), height - 8.0), "");
+            svg.text("soft", (x.at(tick), STRIPS - 14.0), Anchor::Middle, &format!("{tick}x"));
+        }
+        Rows::remarks_title(svg, 12.0, "Jain, least and most busy vCPU");
+    };
+    let dots = |svg: &mut Svg, rows: &Rows, (arm, _, shares): (usize, &str, &Vec<f64>), top: f64| {
+        for share in thinned(shares) {
+            svg.dot((scale(rows).at(share), top + 7.0), 3.0, &colour(series(arm)));
+        }
+    };
+    let svg = picture(data, (STRIPS, "Acquisitions of each vCPU over its fair share"), of, above, dots)?;
+    Some(Picture {
+        name: "fairness".into(),
+        title: "Fairness".into(),
+        caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
+                  gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
+                  beyond."
+            .into(),
+        svg: Some(svg),
+    })
+}
+
+/// Acquisitions of each vCPU over the mean, all runs together; empty if there were none.
+fn shares(runs: &[&Record]) -> Vec<f64> {
+    let vcpus = runs.iter().map(|run| run.per_vcpu.len()).min().unwrap_or(0);
+    let acquired = |vcpu: usize| {
+        runs.iter().map(|run| run.per_vcpu[vcpu].acquisitions.unwrap_or_default() as f64).sum::<f64>()
+    };
+    let sums: Vec<f64> = (0..vcpus).map(acquired).collect();
+    let mean = sums.iter().sum::<f64>() / vcpus as f64;
+    if mean > 0.0 { sums.iter().map(|sum| sum / mean).collect() } else { vec![] }
+}
+
+/// At most [`MOST_DOTS`] of the values, evenly spaced in their order, both ends among them.
+fn thinned(shares: &[f64]) -> Vec<f64> {
+    let sorted = sorted(shares);
+    if sorted.len() <= MOST_DOTS {
+        return sorted;
+    }
+    (0..MOST_DOTS).map(|i| sorted[i * (sorted.len() - 1) / (MOST_DOTS - 1)]).collect()
+}
+
+fn remark(shares: &[f64]) -> String {
+    let (Some(least), Some(most)) =
+        (shares.iter().copied().reduce(f64::min), shares.iter().copied().reduce(f64::max))
+    else {
+        return "no acquisitions".into();
+    };
+    let jain = shares.len() as f64 / shares.iter().map(|share| share * share).sum::<f64>();
+    format!("{}, {}x to {}x", significant(jain), significant(least), significant(most))
 }
 
 const TOP: f64 = 30.0;

@@ -144,17 +144,10 @@ fn stretches(timeline: &Timeline, vcpu: usize, kind: usize) -> Vec<(usize, usize
     let digits = timeline.on_pcpu[vcpu].chars();
     let letters =
         timeline.off_pcpu.get(vcpu).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));
-    let mut stretches: Vec<(usize, usize)> = vec![];
-    for (bin, (digit, letter)) in digits.zip(letters).enumerate() {
-        if kind_of(digit, letter) != kind {
-            continue;
-        }
-        match stretches.last_mut().filter(|(_, to)| *to == bin) {
-            Some((_, to)) => *to += 1,
-            None => stretches.push((bin, bin + 1)),
-        }
-    }
-    stretches
+    let bins = digits.zip(letters).map(|(digit, letter)| kind_of(digit, letter) == kind).enumerate();
+    let bins: Vec<(usize, bool)> = bins.collect();
+    let alike = bins.chunk_by(|(_, one), (_, next)| one == next).filter(|bins| bins[0].1);
+    alike.map(|bins| (bins[0].0, bins[0].0 + bins.len())).collect()
 }
 
 fn kind_of(digit: char, letter: char) -> usize {

@@ -1,18 +1,21 @@
-//! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials.
+//! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials, lock events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use maud::{Markup, PreEscaped, html};
 
 use super::headed;
+use crate::analysis::findings::setting_name;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Row, Summary};
-use crate::record::figures::{FIGURES, Shown};
+use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
 use crate::record::place::Role;
 use crate::show::published;
 use crate::show::table::{self, Shows};
 use crate::text::pages::READING_A_TABLE;
-use crate::text::quantity::si;
+use crate::text::quantity::{event, si};
 
 /// As many rows of a table are shown as need no click.
 const MOST_OPEN: usize = 24;
@@ -32,30 +35,39 @@ pub(super) fn figures(summary: &Summary) -> Markup {
 
 /// The table that the terminal shows, where arms are kernels.
 pub(super) fn of_kernels(summary: &Summary) -> Markup {
-    let grid = table::grid(summary);
+    let table::Grid { header, names_at, lines, begins_group, .. } = table::grid(summary);
+    html! {
+        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
+        (fields("Figures", &header, names_at..names_at + 2, &lines, &begins_group))
+        ul.signs { @for line in table::signs(summary) { li { (line) } } }
+    }
+}
+
+/// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
+fn fields(
+    name: &str,
+    header: &[String],
+    named: Range<usize>,
+    lines: &[Vec<String>],
+    begins_group: &[bool],
+) -> Markup {
     let heads = html! {
-        @for (at, title) in grid.header.iter().enumerate() {
-            th.name[at == grid.names_at || at == grid.names_at + 1] scope="col" { (title) }
-        }
+        @for (at, title) in header.iter().enumerate() { th.name[named.contains(&at)] scope="col" { (title) } }
     };
     let rows = html! {
-        @for (fields, first) in grid.lines.iter().zip(&grid.begins_group) {
-            tr.first[*first] {
+        @for (row, fields) in lines.iter().enumerate() {
+            tr.first[begins_group.get(row) == Some(&true)] {
                 @for (at, field) in fields.iter().enumerate() {
-                    @if at == grid.names_at {
+                    @if at == named.start {
                         th.name scope="row" { (field) }
                     } @else {
-                        td.name[at == grid.names_at + 1] { (with_interval_apart(field)) }
+                        td.name[named.contains(&at)] { (with_interval_apart(field)) }
                     }
                 }
             }
         }
     };
-    html! {
-        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
-        (headed("Figures", &heads, &rows))
-        ul.signs { @for line in table::signs(summary) { li { (line) } } }
-    }
+    headed(name, &heads, &rows)
 }
 
 /// A row's values of what varies.
@@ -299,20 +311,8 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
 /// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
-    let heads = html! {
-        @for (at, title) in table::LOCK_COSTS.iter().enumerate() {
-            th.name[at == 0] scope="col" { (title) }
-        }
-    };
-    let rows = html! {
-        @for line in &lines {
-            tr {
-                th.name scope="row" { (line[0]) }
-                @for field in &line[1..] { td { (field) } }
-            }
-        }
-    };
-    (!lines.is_empty()).then(|| headed("Uncontended costs", &heads, &rows))
+    let header = table::LOCK_COSTS.map(String::from);
+    (!lines.is_empty()).then(|| fields("Uncontended costs", &header, 0..1, &lines, &[]))
 }
 
 /// How often trials of the same comparison show a difference, if the experiment has trials.
@@ -323,4 +323,61 @@ pub(super) fn trials(summary: &Summary) -> Option<Markup> {
         ul { @for line in &lines { li { (line) } } }
     };
     (!lines.is_empty()).then_some(content)
+}
+
+/// Lock events per thousand acquisitions: a table per arm, a column per setting.
+pub(super) fn events(summary: &Summary, records: &[Record]) -> Option<Markup> {
+    let tables: Vec<Markup> =
+        summary.outline.arms.iter().filter_map(|arm| events_table(summary, arm, records)).collect();
+    let content = html! {
+        p {
+            "Counts since boot, per thousand acquisitions in the window (and so a little too high by what happened in the \
+             warm-up). Names are Linux's; latencies are sums of time."
+        }
+        @for table in &tables { (table) }
+    };
+    (!tables.is_empty()).then_some(content)
+}
+
+fn is_arm(record: &Record, arm: &str) -> bool {
+    record.place.as_ref().is_some_and(|place| place.role == Role::Arm && place.arm == arm)
+}
+
+/// `None`: nothing happened.
+fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Markup> {
+    let records: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
+    let events = records.iter().flat_map(|record| record.lock_events.iter());
+    let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
+    let mut settings: Vec<&BTreeMap<String, String>> =
+        records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
+    settings.sort_by_key(|setting| summary.outline.rank(setting));
+    settings.dedup();
+    let heads = html! {
+        th.name scope="col" { "event" }
+        @for setting in &settings { th scope="col" { (setting_name(summary, setting)) } }
+    };
+    let rows = html! {
+        @for name in &names {
+            tr {
+                th.name scope="row" { (name) }
+                @for setting in &settings { td { (events_at(&records, setting, name)) } }
+            }
+        }
+    };
+    let table = html! { details { summary { (arm) } (headed(arm, &heads, &rows)) } };
+    (!names.is_empty()).then_some(table)
+}
+
+fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
+    let here =
+        records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
+    let (mut events, mut acquisitions) = (0.0, 0.0);
+    for record in here {
+        events += record.lock_events.get(name).unwrap_or_default();
+        acquisitions += record.amount(ACQUISITIONS);
+    }
+    if acquisitions == 0.0 {
+        return format!("{} in all", event(name, events));
+    }
+    event(name, events * 1000.0 / acquisitions)
 }

@@ -1,10 +1,11 @@
 //! Columns of a table, made from the rows of the table of figures, and which of them a terminal has room for.
 
-use super::{FAINT, Field, kernels, of_axes, of_headline, plus_minus};
+use super::{FAINT, Field, GAP, arms, by_setting, of_axes, of_headline, plus_minus, widths};
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Row, Summary};
+use crate::analysis::summary::{Row, Summary, Told};
 use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, OF_ALL_GUESTS, Shown, Unit};
 use crate::record::place::Role;
+use crate::text::quantity::si;
 use crate::text::wrap::WIDTH;
 
 /// Headings of the figures of all guests.
@@ -47,7 +48,7 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
         header.push("vCPUs".into());
     }
     if summary.of_kernels {
-        header.extend(kernels::HEADER.map(String::from));
+        header.extend(OF_KERNELS.map(String::from));
     } else {
         header.push("lock".into());
         match summary.together.is_empty() {
@@ -123,6 +124,50 @@ pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
 /// As wide as an interval.
 const NO_INTERVAL: &str = "         ";
 
+/// Columns between those of the setting and that of the first comparison.
+const OF_KERNELS: [&str; 3] = ["kernel", "figure", "value"];
+
+/// The lines of each setting.
+pub(super) fn groups_of_kernels(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+    by_setting(&arms(summary), |row, is_first| {
+        let lines = compared(summary, row).into_iter().enumerate();
+        lines.map(|(at, name)| line_of_kernel(summary, row, &name, is_first && at == 0, at == 0)).collect()
+    })
+}
+
+/// The figures that are compared, each once; where none is, all but the lock events.
+fn compared(summary: &Summary, row: &Row) -> Vec<String> {
+    let mut compared: Vec<String> = Vec::new();
+    for name in summary.outline.comparisons.iter().filter_map(|it| it.of.figure()) {
+        if !compared.iter().any(|known| known == name) {
+            compared.push(name.to_owned());
+        }
+    }
+    if compared.is_empty() {
+        compared = row.figures.keys().filter(|name| !name.contains('.')).cloned().collect();
+    }
+    compared
+}
+
+fn line_of_kernel(summary: &Summary, row: &Row, name: &str, new_setting: bool, new_arm: bool) -> Vec<Field> {
+    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
+    fields.push(Field::new(if new_arm { row.arm.as_str() } else { "" }));
+    fields.push(Field::new(name));
+    fields.push(Field::new(row.figures.get(name).map_or("-".into(), printed)));
+    fields.extend(of_headline(summary, &row.setting, &row.arm, Some(name)));
+    fields
+}
+
+/// `12.3 k pages/s +- 2.1 %`, or the range where there is no estimate.
+fn printed(figure: &Told) -> String {
+    let unit = &figure.unit;
+    match &figure.estimate {
+        Some(estimate) => format!("{} {unit}{}", si(estimate.hodges_lehmann), plus_minus(estimate)),
+        None if figure.least == figure.most => format!("{} {unit}", si(figure.least)),
+        None => format!("{} to {} {unit}", si(figure.least), si(figure.most)),
+    }
+}
+
 /// The table without what there is no room for.
 pub(super) fn fitting(mut header: Vec<String>, mut lines: Vec<Vec<Field>>) -> (Vec<String>, Vec<Vec<Field>>) {
     for (_, column, is_column) in least_missed() {
@@ -159,11 +204,8 @@ fn least_missed() -> Vec<(u8, Column, bool)> {
 }
 
 fn width(header: &[String], lines: &[Vec<Field>]) -> usize {
-    let of_column = |(at, name): (usize, &String)| {
-        let of_lines = lines.iter().filter_map(|line| line.get(at)).map(|field| field.text.chars().count());
-        of_lines.fold(name.chars().count(), usize::max) + super::GAP.len()
-    };
-    header.iter().enumerate().map(of_column).sum::<usize>().saturating_sub(super::GAP.len())
+    let widths = widths(header, lines);
+    widths.iter().map(|width| width + GAP.len()).sum::<usize>().saturating_sub(GAP.len())
 }
 
 #[cfg(test)]
