@@ -36,6 +36,5 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    ::support::watch();
     libtest_mimic::run(&arguments, ::support::chosen(::support::trials(true))).exit_code()
 }
