@@ -56,7 +56,7 @@ hash-table              0 RUN JSON --workload hash-table --locks 16 --read-share
 call-all                0 RUN JSON --workload call-all
 page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory 16MiB
 grant                   0 RUN JSON --workload grant-split --locks 4
-overtaking              0 RUN JSON --workload overtaking --lock clh --min-turns 4
+overtaking              0 RUN JSON --workload overtaking --lock clh
 switches-off            0 RUN JSON --oracle off --stamps plain --patch off --attribution off --live on
 holders-off             0 RUN JSON --lock ticket --slice 200us --deschedule holder,rate=5000,for=50us
 random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on

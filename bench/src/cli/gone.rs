@@ -35,6 +35,7 @@ const GONE: &[(&str, &str)] = &[
         "predict",
         "`just bench-predict`; `bench/scripts/predict.py REAL SIMULATED...` compares results directories that are there",
     ),
+    ("--min-turns", "`--duration TIME/TURNS`, such as `2s/8`"),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 

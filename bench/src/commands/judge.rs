@@ -68,8 +68,7 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
     }
     let set_machine = format!("machine={machine}");
     let set_machine = set_machine.as_str();
-    let sets =
-        ["engine=sim", set_machine, "cpus=0-7", "window=5ms", "min-turns=8", "slice=250us", "warmup=2ms"];
+    let sets = ["engine=sim", set_machine, "cpus=0-7", "window=5ms/8", "slice=250us", "warmup=2ms"];
     let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
     let how = ["--blocks", "6", "--output"];

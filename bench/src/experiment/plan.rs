@@ -179,8 +179,12 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     }
     let has_kernel = experiment.has_kernels();
     let mut settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
-    if !has_kernel && settings.given("min-turns").is_none() && !is_window_chosen(experiment, arm) {
-        settings.set("min-turns", &rounds::LEAST.to_string()).expect("a row of the table");
+    if let Some(window) = settings.given("window")
+        && settings.given("min-turns").is_none()
+        && !(has_kernel || is_window_chosen(experiment, arm))
+    {
+        let with_turns = format!("{}/{}", window.text(), rounds::LEAST);
+        settings.set("window", &with_turns).expect("turns may stand behind a window");
     }
     let blamed = |wrong| blame(experiment, arm, setting, &wrong);
     if has_kernel {
@@ -346,11 +350,11 @@ mod tests {
             (short, "", Overrides::default(), vec![64]),
             (short, "", set("slice", "3ms"), vec![192]),
             (short, "", set("ratio", "1"), vec![5]),
-            (short, "", set("min-turns", "0"), vec![5]),
+            (short, "", set("window", "5ms/2"), vec![16]),
             (short, "", set("window", "6ms"), vec![6]),
             (short, "", of_command_line, vec![5]),
             ("ratio = 8", "window = \"5ms\"", Overrides::default(), vec![5]),
-            ("window = \"5ms\"\nmin-turns = 2\nratio = 8", "", Overrides::default(), vec![16]),
+            ("window = \"5ms/2\"\nratio = 8", "", Overrides::default(), vec![16]),
             ("ratio = 8\n[grid]\nwindow = [\"5ms\", \"9ms\"]", "", Overrides::default(), vec![5, 9]),
         ] {
             assert_eq!(windows(settings, arm, &overrides), expected, "{settings} {arm} {overrides:?}");

@@ -154,13 +154,19 @@ impl Sweep<'_> {
             |key: &str| self.settings.given(key).is_some() || self.vary.iter().any(|vary| vary.key == key);
         // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
         let simulated = self.settings.given("engine").is_some_and(|engine| engine.text() == "sim");
-        if !["window", "min-turns", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
+        if !["window", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
             common.push(("window", WINDOW.into()));
         }
         // A plan would lengthen a window of the command line.
-        let given = |key| self.settings.given(key).is_some();
-        if given("window") && !given("min-turns") && !self.has_kernels() {
-            common.push(("min-turns", "0".into()));
+        if let Some(window) = self.settings.given("window")
+            && self.settings.given("min-turns").is_none()
+            && !self.has_kernels()
+        {
+            let as_given = format!("{}/0", window.text());
+            common
+                .iter_mut()
+                .filter(|(key, _)| *key == "window")
+                .for_each(|(_, value)| value.clone_from(&as_given));
         }
         common
     }
@@ -440,10 +446,14 @@ mod tests {
 
     #[test]
     fn windows_are_left_alone_where_something_else_ends_them() {
-        for given in [("window", "1s"), ("min-turns", "3"), ("work", "1s"), ("engine", "sim")] {
-            let text = sweep(&["lock=ticket,mcs"], &[given], None).unwrap().text;
-            assert!(!text.contains("200ms"), "{given:?}: {text}");
-            assert_eq!(text.contains("min-turns = 0"), given.0 == "window", "{text}");
+        for (key, value, expected) in [
+            ("window", "1s", "window = \"1s/0\""),
+            ("window", "1s/3", "window = \"1s/3\""),
+            ("work", "1s", "work = \"1s\""),
+            ("engine", "sim", "engine = \"sim\""),
+        ] {
+            let text = sweep(&["lock=ticket,mcs"], &[(key, value)], None).unwrap().text;
+            assert!(!text.contains("200ms") && text.contains(expected), "{expected}: {text}");
         }
     }
 

@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_window_is_long_enough_for_turns_and_for_work() {
-        let one = "cpus=0 ratio=8 slice=1ms window=1ms min-turns=8";
+        let one = "cpus=0 ratio=8 slice=1ms window=1ms/8";
         let sim = "engine=sim machine=nehalem-2s cpus=0 ratio=8";
         let modelled = "engine=sim machine=skylake-8s cpus=0-7 sched=host ratio=4 host=linux-7.3";
         for (given, more, ms) in [
@@ -429,7 +429,7 @@ mod tests {
             (one, "guests=4 share=guest", 4.0 * 64.0),
             (sim, "", 64.0),
             (sim, "ratio=1", SIMULATED_WINDOW.as_secs_f64() * 1e3),
-            (sim, "min-turns=20", 160.0),
+            (sim, "window=1ms/20", 160.0),
             (sim, "workload=mixed work=200ms", 800.0),
             (sim, "workload=mixed work=200ms window=70ms", 70.0),
             // Without a window: eight rounds of the scheduler.

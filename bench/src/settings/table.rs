@@ -457,15 +457,21 @@ const MEASURING: &[Setting] = &[
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
         .recorded_as("ordered_stamps", |it| told(it.ours.ordered_stamps)),
-    time("window", "Length of the measuring window")
-        .typed("Length of the measuring window: --duration 2s")
-        .flag("duration")
-        .default_in_help("1s, or eight scheduling rounds if longer")
-        .linux(Linux::Used)
-        .recorded_as("window_ns", |it| told(ns(it.run.window))),
-    number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
+    other(
+        "window",
+        "TIME[/TURNS]",
+        Kind::Time,
+        "Length of the measuring window, longer if every vCPU must have TURNS turns in it: by default 8 in experiments, and 0 where \
+         the command line gives the length",
+    )
+    .typed("Length of the measuring window: --duration 2s")
+    .flag("duration")
+    .default_in_help("1s, or eight scheduling rounds if longer")
+    .linux(Linux::Used)
+    .recorded_as("window_ns", |it| told(ns(it.run.window))),
+    number("min-turns", "Turns of every vCPU in the window at least")
         .default("0")
-        .default_in_help("8 in experiments, 0 for a window that the command line gives")
+        .behind("window")
         .recorded("settings.window_ns"),
     other(
         "min-sections",
