@@ -567,11 +567,10 @@ impl<M: Memory> Fabric<M> {
         {
             noted.note(line * LINE_BYTES, access);
         }
-        if !matches!(access, Access::Fetch | Access::Read) {
+        if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now.instructions, self.time_ps(now.instructions));
         }
         match access {
-            Access::Fetch => Verdict::Go,
             _ if self.has_told(now) => self.stop(now, Why::Turn),
             _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),

@@ -6,8 +6,6 @@ pub const LINE: u64 = 64;
 /// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
-    /// Instructions are read. Only told where [`Bus::FETCHES`] says so.
-    Fetch,
     /// An entry of a page table is read, and perhaps marked as used.
     Walk,
     /// Data is read.
@@ -64,11 +62,8 @@ pub struct Moment {
 /// by [`Verdict::Go`] takes place at once, before the next question of this or any other CPU: a driver that lets CPUs
 /// run one at a time and stops them where others could see the difference gets a sequentially consistent machine.
 pub trait Bus: Sized {
-    /// Whether [`Self::touch`] wants to hear of [`Access::Fetch`], once a line and block.
-    const FETCHES: bool = false;
-
     /// The CPU is about to access the line at `line`, a physical address. Accesses that cross into another line ask for
-    /// both, the lower first.
+    /// both, the lower first. Lines that instructions are read from are not asked for.
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
 
     /// The CPU is about to access these two lines by one operand, and asks for both next.

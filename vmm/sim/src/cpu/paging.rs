@@ -34,7 +34,6 @@ pub(crate) enum Intent {
 impl From<Access> for Intent {
     fn from(access: Access) -> Self {
         match access {
-            Access::Fetch => Self::Fetch,
             Access::Read | Access::Walk => Self::Read,
             Access::Write | Access::Modify | Access::Atomic => Self::Write,
         }

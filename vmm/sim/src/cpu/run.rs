@@ -1,6 +1,6 @@
 //! A CPU runs: block after block, until the driver has something to do.
 
-use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::{Cause, Undelivered};
 use crate::cpu::op::{Effect, Flow, Left};
@@ -103,9 +103,6 @@ impl Cpu {
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
         let most = limit - self.retired;
-        if B::FETCHES {
-            self.fetch(block, bus)?;
-        }
         if block.watched | self.passes | self.shadow {
             return self.run_specially(block, bus);
         }
@@ -156,20 +153,6 @@ impl Cpu {
             (self.passes, self.shadow) = (false, false);
         }
         ran
-    }
-
-    /// Asks for the lines that a block lies in.
-    fn fetch<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
-        let now = Moment { cpu: self.id, instructions: self.retired };
-        let bytes = block.end.wrapping_sub(block.start);
-        let (first, last) = (block.physical & !(LINE - 1), block.physical + (bytes - 1));
-        for line in (first..=last).step_by(LINE as usize) {
-            let behind = block.second.filter(|_| line & !(PAGE - 1) != first & !(PAGE - 1));
-            if bus.touch(now, behind.unwrap_or(line), Access::Fetch) == Verdict::Stop {
-                return Err(self.leave(Out::Stopped));
-            }
-        }
-        Ok(())
     }
 
     /// Deals with what an operation has left: `None` if the CPU goes on.

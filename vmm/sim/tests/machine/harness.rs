@@ -45,8 +45,6 @@ pub(crate) struct Machine {
 }
 
 impl Bus for Machine {
-    const FETCHES: bool = true;
-
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {}", now.instructions);
         if self.seen.insert((now.instructions, line, access)) && (self.refuse)(self.seen.len()) {
