@@ -165,12 +165,10 @@ impl Cpu {
         self.put::<64>(RSP, top);
         self.rip = gate.handler;
         self.flags.system &= !(TRAP | NESTED | RESUME | if gate.is_trap { 0 } else { INTERRUPTS });
-        self.shadow = false;
         Ok(())
     }
 
-    /// Delivers an interrupt, or an NMI, between two instructions. Whether one may come is the driver's business: see
-    /// [`Self::interruptible`].
+    /// Delivers an interrupt, or an NMI, between two instructions. Whether one may come is the driver's business.
     ///
     /// # Errors
     /// [`Event::Stopped`] if the bus stopped it: nothing has changed. [`Event::ShutDown`] if it cannot be delivered.

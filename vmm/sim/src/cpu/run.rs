@@ -103,7 +103,7 @@ impl Cpu {
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
         let most = limit - self.retired;
-        if block.watched | self.passes | self.shadow {
+        if block.watched | self.passes {
             return self.run_specially(block, bus);
         }
         self.run_operations(block, bus, most)
@@ -141,7 +141,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The first instruction of a block that is watched, or lies in the shadow of STI.
+    /// The first instruction of a block that is watched, or was so when the CPU was to pass it.
     #[cold]
     fn run_specially<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
         if block.watched && !self.passes {
@@ -150,7 +150,7 @@ impl Cpu {
         let before = self.retired;
         let ran = self.run_operations(block, bus, 1);
         if self.retired > before {
-            (self.passes, self.shadow) = (false, false);
+            self.passes = false;
         }
         ran
     }

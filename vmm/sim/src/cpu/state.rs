@@ -134,8 +134,6 @@ pub struct Cpu {
     pub(crate) elements: (u64, u64),
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
-    /// It has just executed STI: the next instruction is not interrupted.
-    pub(crate) shadow: bool,
     /// The next instruction is executed although its address is watched.
     pub(crate) passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
@@ -265,7 +263,6 @@ impl Cpu {
             excepted: (0, 0),
             elements: (0, 0),
             out: Out::Nothing,
-            shadow: false,
             passes: false,
             awaits: 0,
             knows_code: 0,
@@ -354,12 +351,6 @@ impl Cpu {
     #[must_use]
     pub fn ring(&self) -> u8 {
         self.ring
-    }
-
-    /// Whether a maskable interrupt may be delivered now.
-    #[must_use]
-    pub fn interruptible(&self) -> bool {
-        self.flags.system & crate::cpu::flags::INTERRUPTS != 0 && !self.shadow
     }
 
     /// Executes the next instruction although its address is watched: see [`Code::watch`](crate::Code::watch).

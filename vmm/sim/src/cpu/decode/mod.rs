@@ -141,7 +141,6 @@ fn ends_block(instruction: &Instruction) -> bool {
         Mnemonic::Out
             | Mnemonic::In
             | Mnemonic::Hlt
-            | Mnemonic::Sti
             | Mnemonic::Invlpg
             | Mnemonic::Vmcall
             | Mnemonic::Vmmcall

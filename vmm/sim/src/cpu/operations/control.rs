@@ -228,13 +228,11 @@ pub(crate) fn clear_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> O
     Ok(Flow::Next)
 }
 
-/// STI: takes effect after the next instruction. The immediate operand is where that lies.
-pub(crate) fn set_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+/// STI. No maskable interrupt ever comes: it would have to leave the next instruction alone.
+pub(crate) fn set_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
     cpu.io_privileged()?;
-    cpu.shadow = cpu.flags.system & INTERRUPTS == 0;
     cpu.flags.system |= INTERRUPTS;
-    cpu.rip = op.immediate as u64;
-    Ok(Flow::Jump)
+    Ok(Flow::Next)
 }
 
 /// VMCALL, VMMCALL: arguments and answer are in registers.
@@ -289,8 +287,7 @@ pub(crate) fn read_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outc
     Ok(Flow::Next)
 }
 
-/// MOV to a control register, whose number is [`Op::first`]. Translations go; the immediate operand is the next
-/// instruction.
+/// MOV to a control register, whose number is [`Op::first`]. Translations go: it ends its block.
 pub(crate) fn write_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     cpu.privileged()?;
     let value = cpu.get::<64>(op.second);
@@ -303,17 +300,15 @@ pub(crate) fn write_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Out
     if op.first != 2 {
         cpu.invalidate_all();
     }
-    cpu.rip = op.immediate as u64;
-    Ok(Flow::Jump)
+    Ok(Flow::Next)
 }
 
-/// INVLPG. The immediate operand is the next instruction.
+/// INVLPG, which ends its block, too.
 pub(crate) fn invalidate_page<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     cpu.privileged()?;
     let address = cpu.effective(&op.address);
     cpu.invalidate_page(address);
-    cpu.rip = op.immediate as u64;
-    Ok(Flow::Jump)
+    Ok(Flow::Next)
 }
 
 /// LGDT, and LIDT if `INTERRUPTS_TABLE`.

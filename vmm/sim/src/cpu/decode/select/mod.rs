@@ -131,7 +131,7 @@ fn register(register: Register) -> u8 {
 
 /// The immediate operand, or what takes its place.
 fn immediate(instruction: &Instruction) -> i64 {
-    use Mnemonic::{Clc, Cld, Cmc, Invlpg, Mov, Stc, Std, Sti};
+    use Mnemonic::{Clc, Cld, Cmc, Stc, Std};
     /// Flags to clear, and flags to invert then.
     const fn change(clear: u64, invert: u64) -> i64 {
         (invert << 32 | 0xffff_ffff & !clear) as i64
@@ -142,8 +142,6 @@ fn immediate(instruction: &Instruction) -> i64 {
         Cmc => return change(0, flags::CARRY),
         Cld => return change(flags::BACKWARD, 0),
         Std => return change(flags::BACKWARD, flags::BACKWARD),
-        Sti | Invlpg => return instruction.next_ip() as i64,
-        Mov if instruction.op0_register().is_cr() => return instruction.next_ip() as i64,
         _ => {}
     }
     match instruction.flow_control() {
