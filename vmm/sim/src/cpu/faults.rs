@@ -2,8 +2,8 @@
 
 use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
-use crate::cpu::paging::{Intent, NoTranslation};
-use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
+use crate::cpu::paging::{Failure, Intent};
+use crate::cpu::state::{CS, Cpu, RSP, SS};
 use crate::cpu::tlb::PAGE;
 
 /// Cause of an exception.
@@ -12,33 +12,6 @@ pub(crate) enum Cause {
     /// INT3 or INT n: the gate must be open to its ring.
     Software,
     Hardware,
-}
-
-/// Why it was not delivered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Undelivered {
-    /// The bus stopped it; nothing has changed.
-    Stopped,
-    /// Delivering it caused an exception of its own, or there is nowhere to deliver it.
-    Fault(Fault),
-}
-
-impl From<NoTranslation> for Undelivered {
-    fn from(failure: NoTranslation) -> Self {
-        match failure {
-            NoTranslation::Stopped => Self::Stopped,
-            NoTranslation::Fault(fault) => Self::Fault(fault),
-        }
-    }
-}
-
-impl From<NoTranslation> for Out {
-    fn from(failure: NoTranslation) -> Self {
-        match failure {
-            NoTranslation::Stopped => Self::Stopped,
-            NoTranslation::Fault(fault) => Self::Fault(fault),
-        }
-    }
 }
 
 /// A 64-bit interrupt or trap gate.
@@ -53,12 +26,7 @@ struct Gate {
 
 impl Cpu {
     /// Place of 4 or 8 bytes that cross no line, read by the CPU itself with the rights of ring 0.
-    fn system_place<B: Bus>(
-        &mut self,
-        bus: &mut B,
-        address: u64,
-        access: Access,
-    ) -> Result<u64, NoTranslation> {
+    fn system_place<B: Bus>(&mut self, bus: &mut B, address: u64, access: Access) -> Result<u64, Failure> {
         let intent = Intent::from(access);
         let cached = match intent {
             Intent::Write => self.tlb.find::<true>(0, address),
@@ -77,27 +45,27 @@ impl Cpu {
         let now = Moment { cpu: self.id, instructions: self.retired };
         match bus.touch(now, physical & !(LINE - 1), access) {
             Verdict::Go => Ok(physical),
-            Verdict::Stop => Err(NoTranslation::Stopped),
+            Verdict::Stop => Err(Failure::Stopped),
         }
     }
 
     /// Four bytes of a table, read with the rights of ring 0.
-    pub(crate) fn system_word<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u32, NoTranslation> {
+    pub(crate) fn system_word<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u32, Failure> {
         let at = self.system_place(bus, address, Access::Read)?;
         Ok(bus.load(at, 4) as u32)
     }
 
-    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, NoTranslation> {
+    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Failure> {
         let low = self.system_word(bus, address)?;
         let high = self.system_word(bus, address.wrapping_add(4))?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    fn gate<B: Bus>(&mut self, bus: &mut B, vector: u8, cause: Cause) -> Result<Gate, Undelivered> {
+    fn gate<B: Bus>(&mut self, bus: &mut B, vector: u8, cause: Cause) -> Result<Gate, Failure> {
         const PRESENT: u64 = 1 << 47;
         let offset = u64::from(vector) * 16;
         // The error code of a bad gate is its place in the IDT.
-        let bad = Undelivered::Fault(Fault::protection(u32::from(vector) * 8 + 2));
+        let bad = Failure::Fault(Fault::protection(u32::from(vector) * 8 + 2));
         if offset + 15 > u64::from(self.system.idt.limit) {
             return Err(bad);
         }
@@ -117,7 +85,7 @@ impl Cpu {
     }
 
     /// The stack that the handler begins with.
-    fn handler_stack<B: Bus>(&mut self, bus: &mut B, gate: &Gate) -> Result<u64, Undelivered> {
+    fn handler_stack<B: Bus>(&mut self, bus: &mut B, gate: &Gate) -> Result<u64, Failure> {
         const RSP0: u64 = 4;
         const IST1: u64 = 36;
         let task = self.system.task.base;
@@ -139,7 +107,7 @@ impl Cpu {
         fault: Fault,
         cause: Cause,
         resume: u64,
-    ) -> Result<(), Undelivered> {
+    ) -> Result<(), Failure> {
         let gate = self.gate(bus, fault.vector, cause)?;
         let mut top = self.handler_stack(bus, &gate)?;
         let rflags = self.flags.get() & !RESUME;
@@ -175,8 +143,8 @@ impl Cpu {
     pub fn interrupt<B: Bus>(&mut self, bus: &mut B, vector: u8) -> Result<(), Event> {
         let fault = Fault { vector, error: None };
         self.deliver(bus, fault, Cause::Hardware, self.rip).map_err(|failure| match failure {
-            Undelivered::Stopped => Event::Stopped,
-            Undelivered::Fault(second) => Event::ShutDown { first: fault, second },
+            Failure::Stopped => Event::Stopped,
+            Failure::Fault(second) => Event::ShutDown { first: fault, second },
         })
     }
 }

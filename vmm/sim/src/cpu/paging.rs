@@ -1,7 +1,7 @@
 //! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
 
 use crate::cpu::bus::{Access, Bus, Fault, LINE, Moment, Verdict};
-use crate::cpu::state::Cpu;
+use crate::cpu::state::{Cpu, Out};
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
@@ -51,11 +51,22 @@ pub(crate) struct Translation {
     pub(crate) inside: u32,
 }
 
-/// Why there is none.
+/// Why a walk, or the delivery of an exception, did not come to its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum NoTranslation {
+pub(crate) enum Failure {
+    /// The bus stopped it; nothing has changed.
     Stopped,
+    /// It caused this exception, or there is nowhere to deliver to.
     Fault(Fault),
+}
+
+impl From<Failure> for Out {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Stopped => Self::Stopped,
+            Failure::Fault(fault) => Self::Fault(fault),
+        }
+    }
 }
 
 impl Cpu {
@@ -66,9 +77,9 @@ impl Cpu {
         address: u64,
         intent: Intent,
         ring: u8,
-    ) -> Result<Translation, NoTranslation> {
+    ) -> Result<Translation, Failure> {
         if (address << 16) as i64 >> 16 != address as i64 {
-            return Err(NoTranslation::Fault(Fault::protection(0)));
+            return Err(Failure::Fault(Fault::protection(0)));
         }
         let now = Moment { cpu: self.id, instructions: self.retired };
         let mut table = self.system.cr3 & FRAME;
@@ -77,7 +88,7 @@ impl Cpu {
         for level in (0..4_u32).rev() {
             let at = self.partition.place(table + (address >> (12 + 9 * level) & 0x1ff) * 8);
             if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
-                return Err(NoTranslation::Stopped);
+                return Err(Failure::Stopped);
             }
             let entry = bus.load(at, 8);
             if entry & PRESENT == 0 {
@@ -128,19 +139,19 @@ impl Cpu {
     }
 
     /// Marks an entry, as a locked operation does it: no store of anybody's to it gets lost.
-    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) -> Result<(), NoTranslation> {
+    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) -> Result<(), Failure> {
         if entry & marks == marks {
             return Ok(());
         }
         let now = Moment { cpu: self.id, instructions: self.retired };
         if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
-            return Err(NoTranslation::Stopped);
+            return Err(Failure::Stopped);
         }
         bus.store(at, 8, entry | marks);
         Ok(())
     }
 
-    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> NoTranslation {
+    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> Failure {
         self.system.cr2 = address;
         let intent = match intent {
             Intent::Read => 0,
@@ -150,6 +161,6 @@ impl Cpu {
             Intent::Fetch => 0,
         };
         let user = if ring == 3 { WAS_USER } else { 0 };
-        NoTranslation::Fault(Fault { vector: 14, error: Some(error | intent | user) })
+        Failure::Fault(Fault { vector: 14, error: Some(error | intent | user) })
     }
 }

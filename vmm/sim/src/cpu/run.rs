@@ -2,9 +2,9 @@
 
 use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
-use crate::cpu::faults::{Cause, Undelivered};
+use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::paging::NoTranslation;
+use crate::cpu::paging::Failure;
 use crate::cpu::state::{Cpu, Nmi, Out};
 use crate::cpu::tlb::PAGE;
 
@@ -179,7 +179,7 @@ impl Cpu {
         let fault = Fault { vector, error: None };
         self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
             // A closed gate is an exception of its own, of the same instruction.
-            Err(Undelivered::Fault(closed)) if closed.vector == 13 => {
+            Err(Failure::Fault(closed)) if closed.vector == 13 => {
                 cpu.deliver(bus, closed, Cause::Hardware, cpu.rip)
             }
             other => other.inspect(|()| cpu.retired += 1),
@@ -189,15 +189,15 @@ impl Cpu {
     fn delivered(
         &mut self,
         first: Fault,
-        deliver: impl FnOnce(&mut Self) -> Result<(), Undelivered>,
+        deliver: impl FnOnce(&mut Self) -> Result<(), Failure>,
     ) -> Option<Event> {
         match deliver(self) {
             Ok(()) => {
                 self.count_exception();
                 None
             }
-            Err(Undelivered::Stopped) => Some(Event::Stopped),
-            Err(Undelivered::Fault(second)) => Some(Event::ShutDown { first, second }),
+            Err(Failure::Stopped) => Some(Event::Stopped),
+            Err(Failure::Fault(second)) => Some(Event::ShutDown { first, second }),
         }
     }
 
@@ -219,8 +219,8 @@ impl Cpu {
         access: Access,
     ) -> Option<Event> {
         match self.walk(bus, address, access.into(), self.ring) {
-            Err(NoTranslation::Stopped) => Some(Event::Stopped),
-            Err(NoTranslation::Fault(fault)) => self.raise(bus, fault),
+            Err(Failure::Stopped) => Some(Event::Stopped),
+            Err(Failure::Fault(fault)) => self.raise(bus, fault),
             Ok(found) => {
                 let physical = found.frame | address & (PAGE - 1);
                 let is_code = access.writes() && code.store_to(physical);
@@ -233,22 +233,8 @@ impl Cpu {
 
     /// Executes one instruction, which may store to a page that holds decoded instructions.
     fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        let limit = self.retired + 1;
-        let event = loop {
-            if self.retired >= limit {
-                break None;
-            }
-            let ran = match code.find(self) {
-                Some(block) => self.run_block(block, bus, limit),
-                None => self.prepare(code, bus),
-            };
-            if ran.is_err()
-                && let Some(event) = self.resolve(code, bus)
-            {
-                break Some(event);
-            }
-        };
+        let event = self.run_telling(code, bus, self.retired + 1, &mut |_| ());
         self.tlb.drop_writes();
-        event
+        Some(event).filter(|event| *event != Event::Limit)
     }
 }
