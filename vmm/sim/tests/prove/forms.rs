@@ -47,7 +47,8 @@ pub(crate) fn instructions() -> Vec<(Instruction, Vec<u8>)> {
     found
 }
 
-fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instruction, Vec<u8>)>) {
+/// Adds the instructions of `code`, which lies at `piece`.
+pub(crate) fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instruction, Vec<u8>)>) {
     for instruction in Decoder::with_ip(64, code, piece.start, DecoderOptions::NONE) {
         let at = (instruction.ip() - piece.start) as usize;
         // Zeros that the assembler has filled a piece up with: an odd one at the end is no instruction.

@@ -5,13 +5,14 @@
 
 mod forms;
 mod native;
+mod others;
 mod simulated;
 mod states;
 
 use std::collections::BTreeSet;
 
 use haltkick_sim::covers;
-use iced_x86::{CpuidFeature, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, RflagsBits};
 
 use native::{End, MEMORY, Native};
 use simulated::{Machine, Simulated};
@@ -148,115 +149,7 @@ fn compare(
     }
 }
 
-/// Forms that today's image lacks, and a user's lock object may have.
-const OTHERS: [&[u8]; 61] = [
-    &[0x48, 0x99],                   // cqo
-    &[0x99],                         // cdq
-    &[0x66, 0x99],                   // cwd
-    &[0x48, 0x98],                   // cdqe
-    &[0x98],                         // cwde
-    &[0x66, 0x98],                   // cbw
-    &[0x48, 0xf7, 0xf9],             // idiv rcx
-    &[0xf7, 0xf9],                   // idiv ecx
-    &[0x66, 0xf7, 0xf9],             // idiv cx
-    &[0xf6, 0xf9],                   // idiv cl
-    &[0xf6, 0xf1],                   // div cl
-    &[0x66, 0xf7, 0xf1],             // div cx
-    &[0x48, 0xf7, 0xe9],             // imul rcx
-    &[0xf6, 0xe9],                   // imul cl
-    &[0x66, 0xf7, 0xe1],             // mul cx
-    &[0xf6, 0xe5],                   // mul ch
-    &[0x66, 0x0f, 0xaf, 0xc1],       // imul ax, cx
-    &[0x48, 0x0f, 0xbe, 0xc5],       // movsx rax, bpl
-    &[0x0f, 0xbf, 0x06],             // movsx eax, word [rsi]
-    &[0x48, 0x63, 0xc1],             // movsxd rax, ecx
-    &[0x0f, 0xb6, 0xc4],             // movzx eax, ah
-    &[0x88, 0xe6],                   // mov dh, ah
-    &[0x00, 0xfd],                   // add ch, bh
-    &[0xd0, 0xd0],                   // rcl al, 1
-    &[0x48, 0xd3, 0xd0],             // rcl rax, cl
-    &[0x66, 0xd3, 0xd0],             // rcl ax, cl
-    &[0xd2, 0xd8],                   // rcr al, cl
-    &[0xd3, 0xd8],                   // rcr eax, cl
-    &[0x48, 0xd1, 0xd8],             // rcr rax, 1
-    &[0xd2, 0xc0],                   // rol al, cl
-    &[0x66, 0xd3, 0xc8],             // ror ax, cl
-    &[0xd2, 0xe0],                   // shl al, cl
-    &[0xd2, 0xf8],                   // sar al, cl
-    &[0x66, 0xd3, 0x2e],             // shr word [rsi], cl
-    &[0x0f, 0xa5, 0xc8],             // shld eax, ecx, cl
-    &[0x0f, 0xad, 0xd0],             // shrd eax, edx, cl
-    &[0x66, 0x0f, 0xa4, 0xd0, 0x05], // shld ax, dx, 5
-    &[0x66, 0x0f, 0xac, 0xd0, 0x05], // shrd ax, dx, 5
-    &[0xf3, 0x48, 0x0f, 0xb8, 0xc1], // popcnt rax, rcx
-    &[0xf3, 0x48, 0x0f, 0xbd, 0xc1], // lzcnt rax, rcx
-    &[0xf3, 0x66, 0x0f, 0xbd, 0xc1], // lzcnt ax, cx
-    &[0xf3, 0x66, 0x0f, 0xbc, 0xc1], // tzcnt ax, cx
-    &[0x48, 0x0f, 0x38, 0xf0, 0x06], // movbe rax, [rsi]
-    &[0x66, 0x0f, 0x38, 0xf1, 0x06], // movbe [rsi], ax
-    &[0x0f, 0xba, 0xf8, 0x21],       // btc eax, 33
-    &[0x66, 0x0f, 0xbb, 0x06],       // btc [rsi], ax
-    &[0x0f, 0xb3, 0xc8],             // btr eax, ecx
-    &[0x0f, 0xb0, 0xcb],             // cmpxchg bl, cl
-    &[0x0f, 0xb1, 0xcb],             // cmpxchg ebx, ecx
-    &[0x0f, 0xc7, 0x0e],             // cmpxchg8b [rsi]
-    &[0xf0, 0x0f, 0xc7, 0x0e],       // lock cmpxchg8b [rsi]
-    &[0xf0, 0x48, 0x0f, 0xc7, 0x0e], // lock cmpxchg16b [rsi]
-    &[0xa6],                         // cmpsb
-    &[0xf3, 0x48, 0xa7],             // repe cmpsq
-    &[0xf2, 0xae],                   // repne scasb
-    &[0xac],                         // lodsb
-    &[0x8f, 0x04, 0x24],             // pop [rsp]
-    &[0xff, 0x74, 0x24, 0x08],       // push [rsp + 8]
-    &[0x9d],                         // popfq
-    &[0x9e],                         // sahf
-    &[0xc9],                         // leave
-];
-
-/// Further ones, of instructions that not every CPU has.
-const NEWER: [&[u8]; 39] = [
-    &[0xc4, 0xe2, 0x70, 0xf2, 0xc2],       // andn eax, ecx, edx
-    &[0xc4, 0xe2, 0xf0, 0xf2, 0x06],       // andn rax, rcx, qword [rsi]
-    &[0xc4, 0xe2, 0x68, 0xf7, 0xc1],       // bextr eax, ecx, edx
-    &[0xc4, 0xe2, 0xf0, 0xf7, 0x06],       // bextr rax, qword [rsi], rcx
-    &[0xc4, 0xe2, 0xf8, 0xf3, 0xd9],       // blsi rax, rcx
-    &[0xc4, 0xe2, 0x78, 0xf3, 0x1e],       // blsi eax, dword [rsi]
-    &[0xc4, 0xe2, 0x78, 0xf3, 0xd1],       // blsmsk eax, ecx
-    &[0xc4, 0xe2, 0xf8, 0xf3, 0x16],       // blsmsk rax, qword [rsi]
-    &[0xc4, 0xe2, 0xf8, 0xf3, 0xc9],       // blsr rax, rcx
-    &[0xc4, 0xe2, 0x78, 0xf3, 0x0e],       // blsr eax, dword [rsi]
-    &[0xc4, 0xe2, 0x68, 0xf5, 0xc1],       // bzhi eax, ecx, edx
-    &[0xc4, 0xe2, 0xf0, 0xf5, 0x06],       // bzhi rax, qword [rsi], rcx
-    &[0xc4, 0xe2, 0xf3, 0xf6, 0xc3],       // mulx rax, rcx, rbx
-    &[0xc4, 0xe2, 0x73, 0xf6, 0x06],       // mulx eax, ecx, dword [rsi]
-    &[0xc4, 0xe2, 0xfb, 0xf6, 0xc2],       // mulx rax, rax, rdx
-    &[0xc4, 0xe2, 0x73, 0xf5, 0xc2],       // pdep eax, ecx, edx
-    &[0xc4, 0xe2, 0xf3, 0xf5, 0x06],       // pdep rax, rcx, qword [rsi]
-    &[0xc4, 0xe2, 0xf2, 0xf5, 0xc2],       // pext rax, rcx, rdx
-    &[0xc4, 0xe2, 0x72, 0xf5, 0x06],       // pext eax, ecx, dword [rsi]
-    &[0xc4, 0xe3, 0x7b, 0xf0, 0xc1, 0x25], // rorx eax, ecx, 0x25
-    &[0xc4, 0xe3, 0xfb, 0xf0, 0x06, 0x3f], // rorx rax, qword [rsi], 0x3f
-    &[0xc4, 0xe2, 0x6a, 0xf7, 0xc1],       // sarx eax, ecx, edx
-    &[0xc4, 0xe2, 0xf2, 0xf7, 0x06],       // sarx rax, qword [rsi], rcx
-    &[0xc4, 0xe2, 0xe9, 0xf7, 0xc1],       // shlx rax, rcx, rdx
-    &[0xc4, 0xe2, 0x71, 0xf7, 0x06],       // shlx eax, dword [rsi], ecx
-    &[0xc4, 0xe2, 0x33, 0xf7, 0xc1],       // shrx eax, ecx, r9d
-    &[0xc4, 0x62, 0xf3, 0xf7, 0x16],       // shrx r10, qword [rsi], rcx
-    &[0xf2, 0x0f, 0x38, 0xf0, 0xc1],       // crc32 eax, cl
-    &[0xf2, 0x0f, 0x38, 0xf0, 0xc5],       // crc32 eax, ch
-    &[0x66, 0xf2, 0x0f, 0x38, 0xf1, 0xc1], // crc32 eax, cx
-    &[0xf2, 0x0f, 0x38, 0xf1, 0xc1],       // crc32 eax, ecx
-    &[0xf2, 0x48, 0x0f, 0x38, 0xf1, 0xc1], // crc32 rax, rcx
-    &[0xf2, 0x0f, 0x38, 0xf0, 0x06],       // crc32 eax, byte [rsi]
-    &[0xf2, 0x48, 0x0f, 0x38, 0xf1, 0x06], // crc32 rax, qword [rsi]
-    &[0x0f, 0xc3, 0x0e],                   // movnti dword [rsi], ecx
-    &[0x4c, 0x0f, 0xc3, 0x0e],             // movnti qword [rsi], r9
-    &[0x0f, 0xae, 0x3e],                   // clflush byte [rsi]
-    &[0x66, 0x0f, 0xae, 0x3e],             // clflushopt byte [rsi]
-    &[0x66, 0x0f, 0xae, 0x36],             // clwb byte [rsi]
-];
-
-/// The feature of an instruction in [`NEWER`] that the CPU at hand lacks.
+/// The feature of an instruction that the CPU at hand lacks.
 fn lacks(instruction: &Instruction) -> Option<&'static str> {
     let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let feature = instruction.cpuid_features().iter().find_map(|feature| match feature {
@@ -314,22 +207,16 @@ fn every_form_of_the_image_does_what_the_cpu_does() {
             println!("{form:?}: {} instructions, {states} states", instructions.len());
         }
     }
-    for (number, bytes) in OTHERS.into_iter().chain(NEWER).enumerate() {
-        let instruction = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
-        assert_eq!(instruction.len(), bytes.len(), "{bytes:x?}");
-        if let Some(feature) = lacks(&instruction) {
-            println!("{instruction} is skipped, not tested: this CPU has no {feature}");
+    let mut others = Vec::new();
+    forms::decode(0..others::bytes().len() as u64, others::bytes(), &mut others);
+    assert_eq!(others.len(), others::COUNT);
+    for (number, other) in others.iter().enumerate() {
+        if let Some(feature) = lacks(&other.0) {
+            println!("{} is skipped, not tested: this CPU has no {feature}", other.0);
             continue;
         }
         let mut random = Random(!(number as u64));
-        compare(
-            &mut native,
-            &mut simulated,
-            &mut random,
-            system_flags,
-            &(instruction, bytes.to_vec()),
-            states,
-        );
+        compare(&mut native, &mut simulated, &mut random, system_flags, other, states);
     }
     println!("{proved} forms proved with {states} states each; not provable: {not_provable:?}");
     assert!(proved > 200, "{proved} forms are too few for the image");
