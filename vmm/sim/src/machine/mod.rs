@@ -1,7 +1,7 @@
 //! The machine to be simulated: how many CPUs, where they are, and what everything costs.
 //!
-//! A machine is described by a TOML file in which every figure names its source ([`file`]). Twelve such files of machines
-//! on which published lock experiments ran are built in ([`presets`]).
+//! A machine is described by a TOML file in which every figure names its source ([`file`]). Such files of machines on which
+//! published lock experiments ran are built in ([`presets`]).
 
 mod file;
 mod model;
@@ -125,33 +125,6 @@ pub struct IdleCost {
 }
 
 impl Machine {
-    /// Latency of a line that one core has, as another gets it, where no other request is under way.
-    #[must_use]
-    pub fn transfer_ps(&self, from: CpuPlace, to: CpuPlace) -> u64 {
-        let line = &self.costs.line;
-        match () {
-            () if from.core == to.core => line.sibling_ps,
-            () if from.cluster == to.cluster => line.near_ps,
-            () if from.socket == to.socket => line.socket_ps,
-            () => {
-                let hops = self.topology.hops(from.socket, to.socket);
-                line.hops_ps[usize::from(hops) - 1]
-            }
-        }
-    }
-
-    /// From the end of one transfer to the end of the next, for a line for which requests queue.
-    #[must_use]
-    pub fn occupancy_ps(&self, from: CpuPlace, to: CpuPlace) -> u64 {
-        let line = &self.costs.line;
-        let permille = match () {
-            () if from.cluster == to.cluster => line.occupancy_near_permille,
-            () if from.socket == to.socket => line.occupancy_socket_permille,
-            () => line.occupancy_far_permille,
-        };
-        self.transfer_ps(from, to) * permille / 1000
-    }
-
     /// Ticks of the time stamp counter at a time.
     #[must_use]
     pub fn ticks_at(&self, at_ps: u64) -> u64 {
@@ -184,7 +157,7 @@ impl Machine {
 pub mod fuzzed {
     use haltkick_fuzzing::Target;
 
-    use super::{Machine, presets};
+    use super::{LineCosts, Machine, presets};
 
     /// Fuzzed reading of machine files.
     pub const TARGET: Target = Target { name: "machine", most_bytes: 256, seeds, execute };
@@ -196,12 +169,9 @@ pub mod fuzzed {
     /// Any text is refused, or is a machine on which every line has a way and every moment its tick.
     fn execute(bytes: &[u8]) {
         let Ok(machine) = Machine::parse("any.toml", &String::from_utf8_lossy(bytes)) else { return };
-        let last = machine.topology.place(machine.topology.cpus() - 1);
-        let places = (0..machine.topology.cpus()).step_by(7).map(|cpu| machine.topology.place(cpu));
-        for place in places {
-            assert!(machine.occupancy_ps(place, last) <= 2 * machine.transfer_ps(place, last) + 1);
-            _ = machine.transfer_ps(last, place);
-        }
+        let LineCosts { hops_ps, upgrade_hops_permille, .. } = &machine.costs.line;
+        let most_hops = usize::from(machine.topology.most_hops());
+        assert!(hops_ps.len() >= most_hops && upgrade_hops_permille.len() >= most_hops);
         for at_ps in [0, 1, 1_000_000_007, u64::MAX / 2] {
             let tick = machine.ticks_at(at_ps);
             assert!(machine.time_of_tick(tick) <= at_ps, "tick {tick} comes after {at_ps} ps");
@@ -229,19 +199,9 @@ mod tests {
     #[test]
     fn a_line_from_farther_away_takes_longer() {
         for preset in presets() {
-            let machine = preset.machine();
-            let cpus = machine.topology.cpus();
-            let mut by_distance = std::collections::BTreeMap::new();
-            for cpu in 1..cpus {
-                let (from, to) = (machine.topology.place(0), machine.topology.place(cpu));
-                let distance = (
-                    machine.topology.hops(from.socket, to.socket),
-                    from.cluster != to.cluster,
-                    from.core != to.core,
-                );
-                by_distance.insert(distance, machine.transfer_ps(from, to));
-            }
-            assert!(by_distance.values().is_sorted(), "{}: {by_distance:?}", machine.name);
+            let line = preset.machine().costs.line;
+            let by_distance = [&[line.sibling_ps, line.near_ps, line.socket_ps], &line.hops_ps[..]].concat();
+            assert!(by_distance.is_sorted(), "{}: {by_distance:?}", preset.name);
         }
     }
     #[test]
