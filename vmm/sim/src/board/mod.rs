@@ -591,11 +591,11 @@ impl<M: Memory> Board<M> {
         let round_ps = ROUND * self.fabric.machine.costs.instruction_ps;
         let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
         // A counter of zero goes round once, and on from below.
-        let left = cpu.general(work.left);
+        let left = cpu.get::<64>(work.left);
         let rounds = if left == 0 { 1 } else { left.min(fit) };
         let left = left.wrapping_sub(rounds);
-        cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
-        cpu.set_general(work.left, left);
+        cpu.put::<64>(work.product, WorkLoop::after(cpu.get::<64>(work.product), rounds));
+        cpu.put::<64>(work.left, left);
         cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;

@@ -9,27 +9,6 @@
 //! A board recognises these instructions, and when a CPU comes to them it moves time on and sets both registers, instead of
 //! executing round after round.
 
-use crate::cpu::state::General;
-
-const REGISTERS: [General; 16] = [
-    General::Rax,
-    General::Rcx,
-    General::Rdx,
-    General::Rbx,
-    General::Rsp,
-    General::Rbp,
-    General::Rsi,
-    General::Rdi,
-    General::R8,
-    General::R9,
-    General::R10,
-    General::R11,
-    General::R12,
-    General::R13,
-    General::R14,
-    General::R15,
-];
-
 /// Multiplications in a round.
 const MULTIPLICATIONS: usize = 4;
 /// Instructions in a round.
@@ -42,10 +21,10 @@ pub struct WorkLoop {
     pub head: u64,
     /// Address behind its last one.
     pub end: u64,
-    /// The register that is multiplied.
-    pub product: General,
-    /// The register that is counted down.
-    pub left: General,
+    /// Number of the register that is multiplied.
+    pub product: u8,
+    /// Number of the register that is counted down.
+    pub left: u8,
 }
 
 impl WorkLoop {
@@ -85,8 +64,8 @@ impl WorkLoop {
     }
 }
 
-fn register(high: u8, low: u8) -> General {
-    REGISTERS[usize::from((high & 1) << 3 | low & 7)]
+fn register(high: u8, low: u8) -> u8 {
+    (high & 1) << 3 | low & 7
 }
 
 #[cfg(test)]
@@ -105,7 +84,7 @@ mod tests {
         let mut bytes = vec![0x90; 3];
         bytes.extend(code());
         bytes.push(0xc3);
-        let expected = WorkLoop { head: 0x1003, end: 0x1018, product: General::R9, left: General::Rax };
+        let expected = WorkLoop { head: 0x1003, end: 0x1018, product: 9, left: 0 };
         assert_eq!(WorkLoop::find_all(&bytes, 0x1000), [expected]);
     }
 
