@@ -557,7 +557,7 @@ impl board::Memory for Ram<'_> {
         unsafe { to.copy_from_nonoverlapping(value.to_le_bytes().as_ptr(), bytes.min(8)) };
     }
 
-    fn len(&self) -> u64 {
+    fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.partition.start + last.partition.bytes)
     }
 }

@@ -83,51 +83,24 @@ impl Store {
 }
 
 /// The store buffer of a CPU: stores in the order in which they were executed, and become visible. The CPU itself sees them at once.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Buffer(VecDeque<Store>);
+type Buffer = VecDeque<Store>;
 
-impl Buffer {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn push(&mut self, store: Store) {
-        self.0.push_back(store);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Store> {
-        self.0.iter()
-    }
-
-    pub(super) fn first(&self) -> Option<&Store> {
-        self.0.front()
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Store> {
-        self.0.pop_front()
-    }
-
-    /// Value that a load sees, if memory has `value`.
-    pub(super) fn over(&self, physical: u64, bytes: usize, value: u64) -> u64 {
-        let mut seen = value.to_le_bytes();
-        let meets = |store: &&Store| {
-            let behind = store.physical.wrapping_sub(physical);
-            behind < bytes as u64 || behind.wrapping_neg() < store.bytes as u64
-        };
-        for store in self.0.iter().filter(meets) {
-            for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
-                let at = (store.physical + offset as u64).wrapping_sub(physical);
-                if at < bytes as u64 {
-                    seen[at as usize] = byte;
-                }
+/// Value that a load of the CPU of `buffer` sees, if memory has `value`.
+fn seen_over(buffer: &Buffer, physical: u64, bytes: usize, value: u64) -> u64 {
+    let mut seen = value.to_le_bytes();
+    let meets = |store: &&Store| {
+        let behind = store.physical.wrapping_sub(physical);
+        behind < bytes as u64 || behind.wrapping_neg() < store.bytes as u64
+    };
+    for store in buffer.iter().filter(meets) {
+        for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
+            let at = (store.physical + offset as u64).wrapping_sub(physical);
+            if at < bytes as u64 {
+                seen[at as usize] = byte;
             }
         }
-        u64::from_le_bytes(seen)
     }
+    u64::from_le_bytes(seen)
 }
 
 /// Lines that a round may read, to be taken for a spin loop's.
@@ -224,7 +197,7 @@ pub(super) struct Fabric<M> {
 impl<M: Memory> Fabric<M> {
     pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
         Self {
-            lines: Lines::new(&machine, memory.len()),
+            lines: Lines::new(&machine, memory.end()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
             filters: vec![PauseFilter::default(); machine.topology.cpus() as usize],
             attempts: vec![Attempt::default(); machine.topology.cpus() as usize],
@@ -596,7 +569,7 @@ impl<M: Memory> Bus for Fabric<M> {
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
         let value = self.memory.load(physical, bytes);
         let buffer = &self.buffers[self.running.cpu as usize];
-        if buffer.is_empty() { value } else { buffer.over(physical, bytes, value) }
+        if buffer.is_empty() { value } else { seen_over(buffer, physical, bytes, value) }
     }
 
     #[inline]
@@ -607,7 +580,7 @@ impl<M: Memory> Bus for Fabric<M> {
         match self.buffered {
             // A store across two pages may have no memory below one of them, whose line never comes.
             Some((_, at_ps)) if self.lines.exists(physical / LINE_BYTES) => {
-                self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
+                self.buffers[self.running.cpu as usize].push_back(Store { physical, bytes, value, at_ps });
             }
             _ => {
                 self.memory.store(physical, bytes, value);
@@ -673,11 +646,11 @@ mod tests {
     #[test]
     fn a_load_sees_the_youngest_store_to_each_of_its_bytes() {
         let mut buffer = Buffer::default();
-        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x1111_1111);
-        buffer.push(Store { physical: 0x102, bytes: 4, value: 0x2222_2222, at_ps: 0 });
-        buffer.push(Store { physical: 0x103, bytes: 1, value: 0x33, at_ps: 0 });
-        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x3322_1111);
-        assert_eq!(buffer.over(0x104, 2, 0), 0x2222);
-        assert_eq!(buffer.over(0x106, 8, 5), 5);
+        assert_eq!(seen_over(&buffer, 0x100, 4, 0x1111_1111), 0x1111_1111);
+        buffer.push_back(Store { physical: 0x102, bytes: 4, value: 0x2222_2222, at_ps: 0 });
+        buffer.push_back(Store { physical: 0x103, bytes: 1, value: 0x33, at_ps: 0 });
+        assert_eq!(seen_over(&buffer, 0x100, 4, 0x1111_1111), 0x3322_1111);
+        assert_eq!(seen_over(&buffer, 0x104, 2, 0), 0x2222);
+        assert_eq!(seen_over(&buffer, 0x106, 8, 5), 5);
     }
 }

@@ -58,13 +58,8 @@ pub trait Memory {
     /// Stores the lowest `bytes` of `value` at a physical address. Outside memory: nothing.
     fn store(&mut self, physical: u64, bytes: usize, value: u64);
 
-    /// Length in bytes.
-    fn len(&self) -> u64;
-
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// The first address behind all of it.
+    fn end(&self) -> u64;
 }
 
 impl Memory for Ram {
@@ -78,7 +73,7 @@ impl Memory for Ram {
         }
     }
 
-    fn len(&self) -> u64 {
+    fn end(&self) -> u64 {
         self.bytes().len() as u64
     }
 }
@@ -630,10 +625,5 @@ mod tests {
         );
         assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
         assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
-    }
-
-    #[test]
-    fn memory_without_bytes_is_empty() {
-        assert!(Memory::is_empty(&Ram::new(0)) && !Memory::is_empty(&Ram::new(1)));
     }
 }

@@ -80,7 +80,7 @@ impl<M: Memory> Board<M> {
     /// that takes is a part of what the exit costs.
     pub fn drain(&mut self, slot: u32) {
         let at_ps = self.now_ps.max(self.slots[slot as usize].at_ps);
-        while let Some(store) = self.fabric.buffers[slot as usize].pop() {
+        while let Some(store) = self.fabric.buffers[slot as usize].pop_front() {
             // First those that are parked, whose last rounds saw what was there before.
             for watcher in self.fabric.lines.seize(at_ps, slot, store.line()) {
                 self.wake_at(watcher, store.line(), at_ps);
@@ -98,7 +98,7 @@ impl<M: Memory> Board<M> {
         if place.storing {
             return;
         }
-        let Some(&first) = self.fabric.buffers[slot as usize].first() else { return };
+        let Some(&first) = self.fabric.buffers[slot as usize].front() else { return };
         place.storing = true;
         let at_ps = first.at_ps.max(self.now_ps);
         match self.fabric.late_ps(slot, &first) {
@@ -109,7 +109,7 @@ impl<M: Memory> Board<M> {
 
     /// A late store has waited for long enough, unless the buffer has been drained meanwhile.
     pub(super) fn send_store(&mut self, slot: u32, at_ps: u64) {
-        match self.fabric.buffers[slot as usize].first().map(Store::line) {
+        match self.fabric.buffers[slot as usize].front().map(Store::line) {
             Some(line) => self.request(slot, at_ps, line, Need::Write, FOR_A_STORE),
             None => self.slots[slot as usize].storing = false,
         }
@@ -121,7 +121,7 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.storing = false;
         place.asked.retain(|other| *other != line);
-        while self.fabric.buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
+        while self.fabric.buffers[slot as usize].front().is_some_and(|store| store.line() == line) {
             self.commit_first(slot);
         }
         self.fabric.written.push((line, at_ps));
@@ -134,7 +134,7 @@ impl<M: Memory> Board<M> {
     pub(super) fn commit_first(&mut self, slot: u32) {
         let now_ps = self.now_ps;
         let Fabric { buffers, memory, written, .. } = &mut self.fabric;
-        if let Some(store) = buffers[slot as usize].pop() {
+        if let Some(store) = buffers[slot as usize].pop_front() {
             memory.store(store.physical, store.bytes, store.value);
             written.push((store.line(), store.at_ps.max(now_ps)));
         }
@@ -170,7 +170,7 @@ impl<M: Memory> Board<M> {
 
     /// The first stores of a buffer become visible, as long as the core owns their lines.
     pub(super) fn store_to_owned(&mut self, slot: u32) {
-        while let Some(&first) = self.fabric.buffers[slot as usize].first()
+        while let Some(&first) = self.fabric.buffers[slot as usize].front()
             && self.fabric.owns(self.now_ps, slot, first.line())
         {
             self.fabric.lines.hit(self.now_ps, slot, first.line(), Need::Write);
