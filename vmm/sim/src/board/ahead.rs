@@ -86,11 +86,6 @@ impl Tried {
 }
 
 impl Ahead {
-    /// Lines that the rounds read, each once.
-    pub(super) fn lines(&self) -> &[u64] {
-        &self.lines
-    }
-
     /// Number of rounds.
     pub(super) fn rounds(&self) -> u64 {
         self.tried.iter().map(|tried| 1 + tried.repeats).sum()
@@ -201,7 +196,7 @@ impl<M: Memory> Board<M> {
         let limit = instructions + MOST_INSTRUCTIONS;
         cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
         self.tried += cpu.instructions() - instructions;
-        if self.fabric.why != Why::Pause || !self.fabric.round().began_with(instructions) {
+        if self.fabric.why != Why::Pause || self.fabric.round().instructions != instructions {
             return false;
         }
         if cpu.is_at(last) {

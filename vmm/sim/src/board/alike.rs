@@ -69,12 +69,6 @@ impl Counters {
     }
 }
 
-impl FromIterator<Counter> for Counters {
-    fn from_iter<I: IntoIterator<Item = Counter>>(counters: I) -> Self {
-        Self(counters.into_iter().collect())
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Alike {
@@ -230,7 +224,7 @@ impl Alike {
         });
         let is_known = end.counted.iter().flatten().all(|counted| counted.is.is_some());
         Some(Self {
-            counters: Arc::new(counters.collect()),
+            counters: Arc::new(Counters(counters.collect())),
             known: is_known.then(|| (here.clone(), round.to_vec())),
             decisions: end.decisions,
             differing_flags,

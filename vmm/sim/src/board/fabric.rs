@@ -121,11 +121,6 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Whether it began when the CPU had completed `instructions`.
-    pub(super) fn began_with(&self, instructions: u64) -> bool {
-        self.instructions == instructions
-    }
-
     /// It begins anew, at a time, when the CPU has completed `instructions`.
     pub(super) fn begin(&mut self, instructions: u64, began_ps: u64) {
         (self.loud, self.clock, self.instructions, self.began_ps) = (false, false, instructions, began_ps);

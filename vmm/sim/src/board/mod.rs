@@ -240,7 +240,7 @@ impl<M: Memory> Board<M> {
     /// A board of `machine` with empty slots. `loops` stand for work.
     #[must_use]
     pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
-        let mut code = Code::new();
+        let mut code = Code::default();
         loops.iter().for_each(|work| code.watch(work.head));
         let line = &machine.costs.line;
         let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;

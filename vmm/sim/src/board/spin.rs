@@ -110,7 +110,7 @@ impl<M: Memory> Board<M> {
         let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
-        let last = last.filter(|last| round.began_with(last.instructions));
+        let last = last.filter(|last| round.instructions == last.instructions);
         let clock = round.clock;
         let parked = match &last {
             Some(last) if last.stand.rip() != here.stand.rip() => None,
@@ -165,7 +165,7 @@ impl<M: Memory> Board<M> {
     /// Rounds that are not alike, and when the last of those ends that were tried.
     fn unlike(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<(Parked, Option<u64>)> {
         let ahead = self.ahead(slot, cpu, from)?;
-        let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
+        let reads = ahead.lines.iter().map(|line| (*line, 0)).collect();
         let round = RoundEnd { stand: cpu.stand(), round_ps: 0, instructions: 0, reads };
         let ends_ps = ahead.ends_ps();
         Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, round) }, Some(ends_ps)))

@@ -101,12 +101,6 @@ pub trait Bus: Sized {
     /// this one.
     #[inline]
     fn element_done(&mut self) {}
-
-    /// EAX, EBX, ECX and EDX of CPUID.
-    fn cpuid(&mut self, leaf: u32, subleaf: u32) -> [u32; 4] {
-        let _ = (leaf, subleaf);
-        [0; 4]
-    }
 }
 
 /// Why a CPU stopped running, and what the driver has to do. Where it says nothing else the CPU stands behind the

@@ -90,12 +90,6 @@ impl<B> std::fmt::Debug for Code<B> {
 }
 
 impl<B: Bus> Code<B> {
-    /// An empty cache.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`, until the driver
     /// has them [`Cpu::pass`] it or go on elsewhere.
     pub fn watch(&mut self, address: u64) {

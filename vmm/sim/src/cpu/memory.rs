@@ -133,17 +133,6 @@ impl Cpu {
         Ok(self.read_at::<B, W>(bus, at))
     }
 
-    /// Granted place for a store of `W` bits. For instructions that must have had no effect if it is not granted.
-    #[inline(always)]
-    pub(crate) fn place_to_store<B: Bus, const W: u32>(
-        &mut self,
-        bus: &mut B,
-        op: &Op<B>,
-        address: u64,
-    ) -> Result<u64, Left> {
-        self.place::<B, true>(bus, op, address, u64::from(W / 8), Access::Write)
-    }
-
     /// A store of `W` bits.
     #[inline(always)]
     pub(crate) fn store<B: Bus, const W: u32>(
@@ -153,7 +142,7 @@ impl Cpu {
         address: u64,
         value: u64,
     ) -> Result<(), Left> {
-        let at = self.place_to_store::<B, W>(bus, op, address)?;
+        let at = self.place::<B, true>(bus, op, address, u64::from(W / 8), Access::Write)?;
         self.write_at::<B, W>(bus, at, value);
         Ok(())
     }

@@ -57,14 +57,6 @@ pub(crate) struct Op<B> {
     pub(crate) offset: u16,
 }
 
-impl<B> Clone for Op<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for Op<B> {}
-
 impl Cpu {
     /// Address of a memory operand, without its segment (LEA).
     #[inline(always)]

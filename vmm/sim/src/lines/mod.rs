@@ -462,9 +462,9 @@ impl Lines {
         let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
         let place = self.places[cpu as usize];
-        let is_served = self.is_served(number);
+        let is_busy = self.is_leaving(number);
         let line = self.line(number);
-        if !is_served {
+        if is_busy {
             line.waiting.push(place.cluster, request);
             return Requested::Waits;
         }
@@ -522,11 +522,6 @@ impl Lines {
         // Its latency overlaps with earlier transfers only from its arrival on.
         let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
         Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
-    }
-
-    /// Whether a request that arrives is served at once.
-    fn is_served(&self, number: u64) -> bool {
-        !self.is_leaving(number)
     }
 
     /// Takes the request out of the queue that is served next, after `done`.

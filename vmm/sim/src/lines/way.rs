@@ -8,6 +8,7 @@ use super::{Copies, Need};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sharers {
     cores: Box<[u64]>,
+    /// The clusters in which a core has a copy, as bits.
     clusters: u128,
 }
 
@@ -31,11 +32,6 @@ impl Sharers {
     /// Whether it has a copy.
     pub(super) fn has(&self, core: u16) -> bool {
         self.cores[usize::from(core) / 64] & 1 << (core % 64) != 0
-    }
-
-    /// The clusters in which a core has a copy, as bits.
-    fn clusters(&self) -> u128 {
-        self.clusters
     }
 }
 
@@ -81,7 +77,7 @@ impl Task {
             Copies::Memory => (Way::Memory, false),
             Copies::One(owner) => (between(machine, places[usize::from(owner)], place), false),
             Copies::Many => {
-                let clusters = sharers.map_or(0, Sharers::clusters);
+                let clusters = sharers.map_or(0, |sharers| sharers.clusters);
                 let hops = |socket: &usize| machine.topology.hops(place.socket, *socket as u16);
                 let sockets = (0..clusters_of.len()).filter(|&socket| clusters & clusters_of[socket] != 0);
                 let own = 1_u128 << place.cluster;

@@ -86,7 +86,7 @@ impl Lab {
         let machine =
             Machine { ram: memory(program), asked: Vec::new(), refuse: |_| false, seen: BTreeSet::new() };
         let registers = registers(ring);
-        Self { machine, cpu: Cpu::new(7, &registers), code: Code::new() }
+        Self { machine, cpu: Cpu::new(7, &registers), code: Code::default() }
     }
 
     /// Runs for at most `instructions`.

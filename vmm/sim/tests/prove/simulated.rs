@@ -68,14 +68,14 @@ impl Simulated {
             ..System::default()
         };
         let registers = Registers { system, ..Registers::default() };
-        Self { machine: Machine(ram), code: Code::new(), cpu: Cpu::new(0, &registers), length: 0 }
+        Self { machine: Machine(ram), code: Code::default(), cpu: Cpu::new(0, &registers), length: 0 }
     }
 
     pub(crate) fn set_code(&mut self, bytes: &[u8]) {
         let at = CODE_FRAME as usize;
         self.machine.0.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         self.length = bytes.len() as u64;
-        self.code = Code::new();
+        self.code = Code::default();
     }
 
     /// Changes what lies at a virtual address.

@@ -134,12 +134,9 @@ pub(crate) fn flush_line<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outc
     Ok(Flow::Next)
 }
 
-/// CPUID.
-pub(crate) fn cpuid<B: Bus>(cpu: &mut Cpu, bus: &mut B, _: &Op<B>) -> Outcome {
-    let values = bus.cpuid(cpu.get::<32>(RAX) as u32, cpu.get::<32>(RCX) as u32);
-    for (register, value) in [RAX, RBX, RCX, RDX].into_iter().zip(values) {
-        cpu.put::<32>(register, value.into());
-    }
+/// CPUID: zeros, whatever it is asked.
+pub(crate) fn cpuid<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    [RAX, RBX, RCX, RDX].into_iter().for_each(|register| cpu.put::<32>(register, 0));
     Ok(Flow::Next)
 }
 
