@@ -1,6 +1,6 @@
 //! Addition, subtraction, comparison, bitwise operations, multiplication and division.
 
-use super::{Source, Target, change_at};
+use super::{Source, Target, change_at, steps};
 use crate::cpu::bus::{Bus, Fault};
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
@@ -70,122 +70,89 @@ unaries! {
     Invert<W>(_flags, a) !a;
 }
 
-/// `first = first OP second`.
-pub(crate) fn binary<B: Bus, K: Binary, T: Target, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let b = S::read::<B, W>(cpu, bus, op)?;
-    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a, b), ()))?;
-    Ok(Flow::Next)
-}
-
-/// The flags of `first OP second`: CMP, TEST.
-pub(crate) fn compare<B: Bus, K: Binary, A: Source, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let a = A::read::<B, W>(cpu, bus, op)?;
-    let b = S::read::<B, W>(cpu, bus, op)?;
-    K::apply::<W>(&mut cpu.flags, a, b);
-    Ok(Flow::Next)
-}
-
-/// `first = OP first`.
-pub(crate) fn unary<B: Bus, K: Unary, T: Target, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a), ()))?;
-    Ok(Flow::Next)
-}
-
-/// XADD: the sum goes to the first operand, what that was to the second, which is written first if both are one register.
-pub(crate) fn exchange_add<B: Bus, T: Target, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let b = cpu.get::<W>(op.second);
-    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| {
-        let sum = cpu.flags.add::<W>(a, b, 0);
-        cpu.put::<W>(op.second, a);
-        (sum, ())
-    })?;
-    Ok(Flow::Next)
-}
-
-/// CMPXCHG with memory, which is written in either case, as on a real CPU.
-pub(crate) fn compare_exchange<B: Bus, T: Target, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let new = cpu.get::<W>(op.second);
-    let expected = cpu.get::<W>(RAX);
-    let was = T::change::<B, W, u64>(cpu, bus, op, |cpu, old| {
-        let equal = cpu.flags.subtract::<W>(expected, old, 0) == 0;
-        (if equal { new } else { old }, old)
-    })?;
-    if was != expected {
-        cpu.put::<W>(RAX, was);
+steps! {
+    /// `first = first OP second`.
+    fn binary[K: Binary, T: Target, S: Source, const W: u32](cpu, bus, op) {
+        let b = S::read::<B, W>(cpu, bus, op)?;
+        T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a, b), ()))?;
     }
-    Ok(Flow::Next)
-}
 
-/// CMPXCHG8B and CMPXCHG16B, whose operand is two halves of `W` bits: it is written in either case, and of the flags only ZF. That of
-/// 16 bytes must be aligned.
-pub(crate) fn compare_exchange_pair<B: Bus, const W: u32, const LOCK: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let address = cpu.effective(&op.address);
-    if W == 64 && !address.is_multiple_of(16) {
-        return Err(cpu.leave(Out::Fault(Fault::protection(0))));
+    /// The flags of `first OP second`: CMP, TEST.
+    fn compare[K: Binary, A: Source, S: Source, const W: u32](cpu, bus, op) {
+        let a = A::read::<B, W>(cpu, bus, op)?;
+        let b = S::read::<B, W>(cpu, bus, op)?;
+        K::apply::<W>(&mut cpu.flags, a, b);
     }
-    let new = [cpu.get::<W>(RBX), cpu.get::<W>(RCX)];
-    let expected = [cpu.get::<W>(RAX), cpu.get::<W>(RDX)];
-    let old = if W == 64 {
-        // Aligned, it lies in one line: to be granted its first half is to be granted all of it.
-        let at = cpu.place_to_modify::<B, 64, LOCK>(bus, op, address)?;
-        let old = [at, at + 8].map(|at| bus.load(at, 8));
-        let [low, high] = if old == expected { new } else { old };
-        bus.store(at, 8, low);
-        bus.store(at + 8, 8, high);
-        old
-    } else {
-        let whole = |[low, high]: [u64; 2]| low | high << 32;
-        let old = change_at::<B, 64, LOCK, u64>(cpu, bus, op, address, |_, old| {
-            (if old == whole(expected) { whole(new) } else { old }, old)
+
+    /// `first = OP first`.
+    fn unary[K: Unary, T: Target, const W: u32](cpu, bus, op) {
+        T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a), ()))?;
+    }
+
+    /// XADD: the sum goes to the first operand, what that was to the second, which is written first if both are one register.
+    fn exchange_add[T: Target, const W: u32](cpu, bus, op) {
+        let b = cpu.get::<W>(op.second);
+        T::change::<B, W, ()>(cpu, bus, op, |cpu, a| {
+            let sum = cpu.flags.add::<W>(a, b, 0);
+            cpu.put::<W>(op.second, a);
+            (sum, ())
         })?;
-        [old & mask(32), old >> 32]
-    };
-    cpu.flags.set_zero(old == expected);
-    if old != expected {
-        cpu.put::<W>(RAX, old[0]);
-        cpu.put::<W>(RDX, old[1]);
     }
-    Ok(Flow::Next)
-}
 
-/// CMPXCHG of a register: one of two is written. (Not even the upper half of the other changes, on AMD's processors.)
-pub(crate) fn compare_exchange_register<B: Bus, const W: u32>(
-    cpu: &mut Cpu,
-    _: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let (old, expected) = (cpu.get::<W>(op.first), cpu.get::<W>(RAX));
-    if cpu.flags.subtract::<W>(expected, old, 0) == 0 {
+    /// CMPXCHG with memory, which is written in either case, as on a real CPU.
+    fn compare_exchange[T: Target, const W: u32](cpu, bus, op) {
         let new = cpu.get::<W>(op.second);
-        cpu.put::<W>(op.first, new);
-    } else {
-        cpu.put::<W>(RAX, old);
+        let expected = cpu.get::<W>(RAX);
+        let was = T::change::<B, W, u64>(cpu, bus, op, |cpu, old| {
+            let equal = cpu.flags.subtract::<W>(expected, old, 0) == 0;
+            (if equal { new } else { old }, old)
+        })?;
+        if was != expected {
+            cpu.put::<W>(RAX, was);
+        }
     }
-    Ok(Flow::Next)
+
+    /// CMPXCHG8B and CMPXCHG16B, whose operand is two halves of `W` bits: it is written in either case, and of the flags only ZF. That of
+    /// 16 bytes must be aligned.
+    fn compare_exchange_pair[const W: u32, const LOCK: bool](cpu, bus, op) {
+        let address = cpu.effective(&op.address);
+        if W == 64 && !address.is_multiple_of(16) {
+            return Err(cpu.leave(Out::Fault(Fault::protection(0))));
+        }
+        let new = [cpu.get::<W>(RBX), cpu.get::<W>(RCX)];
+        let expected = [cpu.get::<W>(RAX), cpu.get::<W>(RDX)];
+        let old = if W == 64 {
+            // Aligned, it lies in one line: to be granted its first half is to be granted all of it.
+            let at = cpu.place_to_modify::<B, 64, LOCK>(bus, op, address)?;
+            let old = [at, at + 8].map(|at| bus.load(at, 8));
+            let [low, high] = if old == expected { new } else { old };
+            bus.store(at, 8, low);
+            bus.store(at + 8, 8, high);
+            old
+        } else {
+            let whole = |[low, high]: [u64; 2]| low | high << 32;
+            let old = change_at::<B, 64, LOCK, u64>(cpu, bus, op, address, |_, old| {
+                (if old == whole(expected) { whole(new) } else { old }, old)
+            })?;
+            [old & mask(32), old >> 32]
+        };
+        cpu.flags.set_zero(old == expected);
+        if old != expected {
+            cpu.put::<W>(RAX, old[0]);
+            cpu.put::<W>(RDX, old[1]);
+        }
+    }
+
+    /// CMPXCHG of a register: one of two is written. (Not even the upper half of the other changes, on AMD's processors.)
+    fn compare_exchange_register[const W: u32](cpu, _, op) {
+        let (old, expected) = (cpu.get::<W>(op.first), cpu.get::<W>(RAX));
+        if cpu.flags.subtract::<W>(expected, old, 0) == 0 {
+            let new = cpu.get::<W>(op.second);
+            cpu.put::<W>(op.first, new);
+        } else {
+            cpu.put::<W>(RAX, old);
+        }
+    }
 }
 
 /// Register of the upper half: AH for 8 bits, else DX, EDX or RDX.
@@ -194,81 +161,67 @@ fn upper<const W: u32>() -> u8 {
     if W == 8 { RAX | slot::HIGH_BYTE } else { RDX }
 }
 
-/// MUL: the product of the accumulator, all of it.
-pub(crate) fn multiply<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let b = S::read::<B, W>(cpu, bus, op)?;
-    let product = u128::from(cpu.get::<W>(RAX)) * u128::from(b);
-    let high = (product >> W) as u64;
-    cpu.put::<W>(RAX, product as u64);
-    cpu.put::<W>(upper::<W>(), high);
-    cpu.flags.set_carry_overflow(high != 0, high != 0);
-    Ok(Flow::Next)
-}
-
-/// IMUL with one operand: the same, signed.
-pub(crate) fn multiply_signed<B: Bus, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
-    let product = i128::from(signed(cpu.get::<W>(RAX), W)) * i128::from(b);
-    cpu.put::<W>(RAX, product as u64);
-    cpu.put::<W>(upper::<W>(), (product >> W) as u64);
-    let overflow = product != i128::from(signed(product as u64, W));
-    cpu.flags.set_carry_overflow(overflow, overflow);
-    Ok(Flow::Next)
-}
-
-/// IMUL with two or three operands: the product of `A` and `S`, as far as it fits.
-pub(crate) fn multiply_to<B: Bus, A: Source, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let a = signed(A::read::<B, W>(cpu, bus, op)?, W);
-    let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
-    let (product, mut overflow) = a.overflowing_mul(b);
-    if W < 64 {
-        overflow = product != signed(product as u64, W);
+steps! {
+    /// MUL: the product of the accumulator, all of it.
+    fn multiply[S: Source, const W: u32](cpu, bus, op) {
+        let b = S::read::<B, W>(cpu, bus, op)?;
+        let product = u128::from(cpu.get::<W>(RAX)) * u128::from(b);
+        let high = (product >> W) as u64;
+        cpu.put::<W>(RAX, product as u64);
+        cpu.put::<W>(upper::<W>(), high);
+        cpu.flags.set_carry_overflow(high != 0, high != 0);
     }
-    cpu.put::<W>(op.first, product as u64);
-    cpu.flags.set_carry_overflow(overflow, overflow);
-    Ok(Flow::Next)
-}
 
-/// DIV. Flags are undefined.
-pub(crate) fn divide<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let divisor = S::read::<B, W>(cpu, bus, op)?;
-    let (low, high) = (cpu.get::<W>(RAX), cpu.get::<W>(upper::<W>()));
-    // Also true of a divisor of zero.
-    if high >= divisor {
-        return Err(cpu.leave(Out::Fault(Fault::DIVIDE)));
+    /// IMUL with one operand: the same, signed.
+    fn multiply_signed[S: Source, const W: u32](cpu, bus, op) {
+        let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
+        let product = i128::from(signed(cpu.get::<W>(RAX), W)) * i128::from(b);
+        cpu.put::<W>(RAX, product as u64);
+        cpu.put::<W>(upper::<W>(), (product >> W) as u64);
+        let overflow = product != i128::from(signed(product as u64, W));
+        cpu.flags.set_carry_overflow(overflow, overflow);
     }
-    let (quotient, remainder) = if high == 0 {
-        (low / divisor, low % divisor)
-    } else {
-        let dividend = u128::from(high) << W | u128::from(low);
-        ((dividend / u128::from(divisor)) as u64, (dividend % u128::from(divisor)) as u64)
-    };
-    cpu.put::<W>(RAX, quotient);
-    cpu.put::<W>(upper::<W>(), remainder);
-    Ok(Flow::Next)
-}
 
-/// IDIV. Flags are undefined.
-pub(crate) fn divide_signed<B: Bus, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let divisor = i128::from(signed(S::read::<B, W>(cpu, bus, op)?, W));
-    let (low, high) = (cpu.get::<W>(RAX), signed(cpu.get::<W>(upper::<W>()), W));
-    let dividend = i128::from(high) << W | i128::from(low & mask(W));
-    let quotient =
-        dividend.checked_div(divisor).filter(|quotient| *quotient == i128::from(signed(*quotient as u64, W)));
-    let Some(quotient) = quotient else { return Err(cpu.leave(Out::Fault(Fault::DIVIDE))) };
-    cpu.put::<W>(RAX, quotient as u64);
-    cpu.put::<W>(upper::<W>(), (dividend % divisor) as u64);
-    Ok(Flow::Next)
+    /// IMUL with two or three operands: the product of `A` and `S`, as far as it fits.
+    fn multiply_to[A: Source, S: Source, const W: u32](cpu, bus, op) {
+        let a = signed(A::read::<B, W>(cpu, bus, op)?, W);
+        let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
+        let (product, mut overflow) = a.overflowing_mul(b);
+        if W < 64 {
+            overflow = product != signed(product as u64, W);
+        }
+        cpu.put::<W>(op.first, product as u64);
+        cpu.flags.set_carry_overflow(overflow, overflow);
+    }
+
+    /// DIV. Flags are undefined.
+    fn divide[S: Source, const W: u32](cpu, bus, op) {
+        let divisor = S::read::<B, W>(cpu, bus, op)?;
+        let (low, high) = (cpu.get::<W>(RAX), cpu.get::<W>(upper::<W>()));
+        // Also true of a divisor of zero.
+        if high >= divisor {
+            return Err(cpu.leave(Out::Fault(Fault::DIVIDE)));
+        }
+        let (quotient, remainder) = if high == 0 {
+            (low / divisor, low % divisor)
+        } else {
+            let dividend = u128::from(high) << W | u128::from(low);
+            ((dividend / u128::from(divisor)) as u64, (dividend % u128::from(divisor)) as u64)
+        };
+        cpu.put::<W>(RAX, quotient);
+        cpu.put::<W>(upper::<W>(), remainder);
+    }
+
+    /// IDIV. Flags are undefined.
+    fn divide_signed[S: Source, const W: u32](cpu, bus, op) {
+        let divisor = i128::from(signed(S::read::<B, W>(cpu, bus, op)?, W));
+        let (low, high) = (cpu.get::<W>(RAX), signed(cpu.get::<W>(upper::<W>()), W));
+        let dividend = i128::from(high) << W | i128::from(low & mask(W));
+        let fits = |quotient: &i128| *quotient == i128::from(signed(*quotient as u64, W));
+        let Some(quotient) = dividend.checked_div(divisor).filter(fits) else {
+            return Err(cpu.leave(Out::Fault(Fault::DIVIDE)));
+        };
+        cpu.put::<W>(RAX, quotient as u64);
+        cpu.put::<W>(upper::<W>(), (dividend % divisor) as u64);
+    }
 }

@@ -1,7 +1,7 @@
 //! Single bits, searches for bits, changes of order; fields of bits (BMI1 and BMI2), shifts that leave the flags alone, and CRC32.
 
 use super::arithmetic::{Binary, Unary, binaries, logic, unaries};
-use super::{Source, change_at};
+use super::{Source, change_at, steps};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
@@ -43,100 +43,78 @@ impl BitChange for Complement {
     }
 }
 
-/// Tests, and perhaps changes, a bit of a register.
-pub(crate) fn bit_of_register<B: Bus, K: BitChange, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let bit = 1 << (S::read::<B, W>(cpu, bus, op)? % u64::from(W));
-    let value = cpu.get::<W>(op.first);
-    cpu.flags.set_carry(value & bit != 0);
-    if K::WRITES {
-        cpu.put::<W>(op.first, K::change(value, bit));
+steps! {
+    /// Tests, and perhaps changes, a bit of a register.
+    fn bit_of_register[K: BitChange, S: Source, const W: u32](cpu, bus, op) {
+        let bit = 1 << (S::read::<B, W>(cpu, bus, op)? % u64::from(W));
+        let value = cpu.get::<W>(op.first);
+        cpu.flags.set_carry(value & bit != 0);
+        if K::WRITES {
+            cpu.put::<W>(op.first, K::change(value, bit));
+        }
     }
-    Ok(Flow::Next)
-}
 
-/// Tests, and perhaps changes, a bit of memory. A register counts bits from the operand's first byte in both directions, an immediate
-/// one within it.
-pub(crate) fn bit_of_memory<B: Bus, K: BitChange, S: Source, const W: u32, const LOCK: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let number = signed(S::read::<B, W>(cpu, bus, op)?, W);
-    let words = if op.second < 16 { number.div_euclid(i64::from(W)) } else { 0 };
-    let address = cpu.effective(&op.address).wrapping_add((words * i64::from(W / 8)) as u64);
-    let bit = 1 << number.rem_euclid(i64::from(W));
-    let value = if K::WRITES {
-        change_at::<B, W, LOCK, u64>(cpu, bus, op, address, |_, value| (K::change(value, bit), value))?
-    } else {
-        cpu.load::<B, W>(bus, op, address)?
-    };
-    cpu.flags.set_carry(value & bit != 0);
-    Ok(Flow::Next)
-}
-
-/// BSF, or BSR if `LAST`. Without any bit the register stays.
-pub(crate) fn scan<B: Bus, S: Source, const W: u32, const LAST: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    cpu.flags.set_zero(value == 0);
-    if value != 0 {
-        let number = if LAST { 63 - value.leading_zeros() } else { value.trailing_zeros() };
-        cpu.put::<W>(op.first, u64::from(number));
+    /// Tests, and perhaps changes, a bit of memory. A register counts bits from the operand's first byte in both directions, an immediate
+    /// one within it.
+    fn bit_of_memory[K: BitChange, S: Source, const W: u32, const LOCK: bool](cpu, bus, op) {
+        let number = signed(S::read::<B, W>(cpu, bus, op)?, W);
+        let words = if op.second < 16 { number.div_euclid(i64::from(W)) } else { 0 };
+        let address = cpu.effective(&op.address).wrapping_add((words * i64::from(W / 8)) as u64);
+        let bit = 1 << number.rem_euclid(i64::from(W));
+        let value = if K::WRITES {
+            change_at::<B, W, LOCK, u64>(cpu, bus, op, address, |_, value| (K::change(value, bit), value))?
+        } else {
+            cpu.load::<B, W>(bus, op, address)?
+        };
+        cpu.flags.set_carry(value & bit != 0);
     }
-    Ok(Flow::Next)
-}
 
-/// TZCNT, or LZCNT if `LEADING`.
-pub(crate) fn count_zeros<B: Bus, S: Source, const W: u32, const LEADING: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    let count = if LEADING { value.leading_zeros() - (64 - W) } else { value.trailing_zeros().min(W) };
-    cpu.flags.set_result::<W>(u64::from(count));
-    cpu.flags.set_carry_overflow(value == 0, false);
-    cpu.put::<W>(op.first, u64::from(count));
-    Ok(Flow::Next)
-}
+    /// BSF, or BSR if `LAST`. Without any bit the register stays.
+    fn scan[S: Source, const W: u32, const LAST: bool](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        cpu.flags.set_zero(value == 0);
+        if value != 0 {
+            let number = if LAST { 63 - value.leading_zeros() } else { value.trailing_zeros() };
+            cpu.put::<W>(op.first, u64::from(number));
+        }
+    }
 
-/// POPCNT.
-pub(crate) fn count_ones<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    let zero = if value == 0 { 1 << 6 } else { 0 };
-    cpu.flags.set_arithmetic(zero);
-    cpu.put::<W>(op.first, u64::from(value.count_ones()));
-    Ok(Flow::Next)
-}
+    /// TZCNT, or LZCNT if `LEADING`.
+    fn count_zeros[S: Source, const W: u32, const LEADING: bool](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        let count = if LEADING { value.leading_zeros() - (64 - W) } else { value.trailing_zeros().min(W) };
+        cpu.flags.set_result::<W>(u64::from(count));
+        cpu.flags.set_carry_overflow(value == 0, false);
+        cpu.put::<W>(op.first, u64::from(count));
+    }
 
-/// BSWAP. Of 16 bits it is undefined; processors make zero of them.
-pub(crate) fn swap_bytes<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    let value = cpu.get::<W>(op.first);
-    let swapped = if W == 16 { 0 } else { value.swap_bytes() >> (64 - W) };
-    cpu.put::<W>(op.first, swapped & mask(W));
-    Ok(Flow::Next)
-}
+    /// POPCNT.
+    fn count_ones[S: Source, const W: u32](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        let zero = if value == 0 { 1 << 6 } else { 0 };
+        cpu.flags.set_arithmetic(zero);
+        cpu.put::<W>(op.first, u64::from(value.count_ones()));
+    }
 
-/// MOVBE, in either direction.
-pub(crate) fn load_swapped<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let address = cpu.effective(&op.address);
-    let value = cpu.load::<B, W>(bus, op, address)?;
-    cpu.put::<W>(op.first, value.swap_bytes() >> (64 - W));
-    Ok(Flow::Next)
-}
+    /// BSWAP. Of 16 bits it is undefined; processors make zero of them.
+    fn swap_bytes[const W: u32](cpu, _, op) {
+        let value = cpu.get::<W>(op.first);
+        let swapped = if W == 16 { 0 } else { value.swap_bytes() >> (64 - W) };
+        cpu.put::<W>(op.first, swapped & mask(W));
+    }
 
-pub(crate) fn store_swapped<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let address = cpu.effective(&op.address);
-    let value = cpu.get::<W>(op.second).swap_bytes() >> (64 - W);
-    cpu.store::<B, W>(bus, op, address, value)?;
-    Ok(Flow::Next)
+    /// MOVBE, in either direction.
+    fn load_swapped[const W: u32](cpu, bus, op) {
+        let address = cpu.effective(&op.address);
+        let value = cpu.load::<B, W>(bus, op, address)?;
+        cpu.put::<W>(op.first, value.swap_bytes() >> (64 - W));
+    }
+
+    fn store_swapped[const W: u32](cpu, bus, op) {
+        let address = cpu.effective(&op.address);
+        let value = cpu.get::<W>(op.second).swap_bytes() >> (64 - W);
+        cpu.store::<B, W>(bus, op, address, value)?;
+    }
 }
 
 binaries! {
@@ -197,47 +175,37 @@ fn gather(value: u64, mut places: u64) -> u64 {
     result
 }
 
-/// `first = A OP S`.
-pub(crate) fn combine<B: Bus, K: Binary, A: Source, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let a = A::read::<B, W>(cpu, bus, op)?;
-    let b = S::read::<B, W>(cpu, bus, op)?;
-    let result = K::apply::<W>(&mut cpu.flags, a, b);
-    cpu.put::<W>(op.first, result);
-    Ok(Flow::Next)
-}
-
-/// `first = OP S`.
-pub(crate) fn of_one<B: Bus, K: Unary, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let a = S::read::<B, W>(cpu, bus, op)?;
-    let result = K::apply::<W>(&mut cpu.flags, a);
-    cpu.put::<W>(op.first, result);
-    Ok(Flow::Next)
-}
-
-/// MULX: the product of RDX, whose upper half stays if one register is to have both.
-pub(crate) fn multiply<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let b = S::read::<B, W>(cpu, bus, op)?;
-    let product = u128::from(cpu.get::<W>(RDX)) * u128::from(b);
-    cpu.put::<W>(op.second, product as u64);
-    cpu.put::<W>(op.first, (product >> W) as u64);
-    Ok(Flow::Next)
-}
-
-/// CRC32 of `W` bits more, by the polynomial of Castagnoli. The result has 32 bits, and clears those above.
-pub(crate) fn checksum<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    const REVERSED: u64 = 0x82f6_3b78;
-    let mut rest = cpu.get::<32>(op.first) ^ S::read::<B, W>(cpu, bus, op)?;
-    for _ in 0..W {
-        rest = rest >> 1 ^ if rest & 1 != 0 { REVERSED } else { 0 };
+steps! {
+    /// `first = A OP S`.
+    fn combine[K: Binary, A: Source, S: Source, const W: u32](cpu, bus, op) {
+        let a = A::read::<B, W>(cpu, bus, op)?;
+        let b = S::read::<B, W>(cpu, bus, op)?;
+        let result = K::apply::<W>(&mut cpu.flags, a, b);
+        cpu.put::<W>(op.first, result);
     }
-    cpu.put::<32>(op.first, rest);
-    Ok(Flow::Next)
+
+    /// `first = OP S`.
+    fn of_one[K: Unary, S: Source, const W: u32](cpu, bus, op) {
+        let a = S::read::<B, W>(cpu, bus, op)?;
+        let result = K::apply::<W>(&mut cpu.flags, a);
+        cpu.put::<W>(op.first, result);
+    }
+
+    /// MULX: the product of RDX, whose upper half stays if one register is to have both.
+    fn multiply[S: Source, const W: u32](cpu, bus, op) {
+        let b = S::read::<B, W>(cpu, bus, op)?;
+        let product = u128::from(cpu.get::<W>(RDX)) * u128::from(b);
+        cpu.put::<W>(op.second, product as u64);
+        cpu.put::<W>(op.first, (product >> W) as u64);
+    }
+
+    /// CRC32 of `W` bits more, by the polynomial of Castagnoli. The result has 32 bits, and clears those above.
+    fn checksum[S: Source, const W: u32](cpu, bus, op) {
+        const REVERSED: u64 = 0x82f6_3b78;
+        let mut rest = cpu.get::<32>(op.first) ^ S::read::<B, W>(cpu, bus, op)?;
+        for _ in 0..W {
+            rest = rest >> 1 ^ if rest & 1 != 0 { REVERSED } else { 0 };
+        }
+        cpu.put::<32>(op.first, rest);
+    }
 }

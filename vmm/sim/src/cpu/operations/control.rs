@@ -1,7 +1,7 @@
 //! Jumps, calls, returns; and operations on the machine: time, fences, ports, and privileged ones.
 
-use super::Source;
 use super::data::push_value;
+use super::{Source, steps};
 use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
 use crate::cpu::flags::{BACKWARD, CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
@@ -105,39 +105,37 @@ pub(crate) fn fence<B: Bus, const KIND: u8>(cpu: &mut Cpu, bus: &mut B, op: &Op<
     }
 }
 
-/// RDTSC, and RDTSCP if `PROCESSOR`: whose TSC_AUX is the CPU's number.
-pub(crate) fn clock<B: Bus, const PROCESSOR: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    if cpu.system.cr4 & TIME_STAMP_DISABLE != 0 {
-        cpu.privileged()?;
+steps! {
+    /// RDTSC, and RDTSCP if `PROCESSOR`: whose TSC_AUX is the CPU's number.
+    fn clock[const PROCESSOR: bool](cpu, bus, op) {
+        if cpu.system.cr4 & TIME_STAMP_DISABLE != 0 {
+            cpu.privileged()?;
+        }
+        let clock = bus.clock(cpu.moment(op));
+        cpu.put::<32>(RAX, clock);
+        cpu.put::<32>(RDX, clock >> 32);
+        if PROCESSOR {
+            cpu.put::<32>(RCX, cpu.id.into());
+        }
     }
-    let clock = bus.clock(cpu.moment(op));
-    cpu.put::<32>(RAX, clock);
-    cpu.put::<32>(RDX, clock >> 32);
-    if PROCESSOR {
-        cpu.put::<32>(RCX, cpu.id.into());
+
+    /// RDRAND and RDSEED: there is always a number, which CF says.
+    fn random[const W: u32](cpu, bus, op) {
+        let Some(number) = bus.random(cpu.moment(op)) else { return Err(cpu.leave(Out::Stopped)) };
+        cpu.put::<W>(op.first, number);
+        cpu.flags.set_arithmetic(CARRY);
     }
-    Ok(Flow::Next)
-}
 
-/// RDRAND and RDSEED: there is always a number, which CF says.
-pub(crate) fn random<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let Some(number) = bus.random(cpu.moment(op)) else { return Err(cpu.leave(Out::Stopped)) };
-    cpu.put::<W>(op.first, number);
-    cpu.flags.set_arithmetic(CARRY);
-    Ok(Flow::Next)
-}
+    /// CLFLUSH, CLFLUSHOPT, CLWB: a load, as it is checked. The line stays where it is, which changes no value.
+    fn flush_line[](cpu, bus, op) {
+        let address = cpu.effective(&op.address);
+        cpu.load::<B, 8>(bus, op, address)?;
+    }
 
-/// CLFLUSH, CLFLUSHOPT, CLWB: a load, as it is checked. The line stays where it is, which changes no value.
-pub(crate) fn flush_line<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let address = cpu.effective(&op.address);
-    cpu.load::<B, 8>(bus, op, address)?;
-    Ok(Flow::Next)
-}
-
-/// CPUID: zeros, whatever it is asked.
-pub(crate) fn cpuid<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    [RAX, RBX, RCX, RDX].into_iter().for_each(|register| cpu.put::<32>(register, 0));
-    Ok(Flow::Next)
+    /// CPUID: zeros, whatever it is asked.
+    fn cpuid[](cpu, _, _) {
+        [RAX, RBX, RCX, RDX].into_iter().for_each(|register| cpu.put::<32>(register, 0));
+    }
 }
 
 /// Whether the task's bitmap opens `bytes` ports from `port` on (Intel SDM vol. 1, 19.5.2).
@@ -218,18 +216,18 @@ pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
     cpu.done(Event::Halt)
 }
 
-/// CLI.
-pub(crate) fn clear_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    cpu.io_privileged()?;
-    cpu.flags.system &= !INTERRUPTS;
-    Ok(Flow::Next)
-}
+steps! {
+    /// CLI.
+    fn clear_interrupts[](cpu, _, _) {
+        cpu.io_privileged()?;
+        cpu.flags.system &= !INTERRUPTS;
+    }
 
-/// STI. No maskable interrupt ever comes: it would have to leave the next instruction alone.
-pub(crate) fn set_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    cpu.io_privileged()?;
-    cpu.flags.system |= INTERRUPTS;
-    Ok(Flow::Next)
+    /// STI. No maskable interrupt ever comes: it would have to leave the next instruction alone.
+    fn set_interrupts[](cpu, _, _) {
+        cpu.io_privileged()?;
+        cpu.flags.system |= INTERRUPTS;
+    }
 }
 
 /// VMCALL, VMMCALL: arguments and answer are in registers.
@@ -237,140 +235,128 @@ pub(crate) fn hypercall<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome 
     cpu.done(Event::Hypercall)
 }
 
-/// RDMSR.
-pub(crate) fn read_msr<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let register = cpu.get::<32>(RCX) as u32;
-    let value = match register {
-        MSR_EFER => cpu.system.efer,
-        MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)],
-        MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)],
-        MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base,
-        _ => {
-            cpu.awaits = 8;
-            return cpu.done(Event::ReadMsr { register });
+steps! {
+    /// RDMSR.
+    fn read_msr[](cpu, _, _) {
+        cpu.privileged()?;
+        let register = cpu.get::<32>(RCX) as u32;
+        let value = match register {
+            MSR_EFER => cpu.system.efer,
+            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)],
+            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)],
+            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base,
+            _ => {
+                cpu.awaits = 8;
+                return cpu.done(Event::ReadMsr { register });
+            }
+        };
+        cpu.put::<32>(RAX, value);
+        cpu.put::<32>(RDX, value >> 32);
+    }
+
+    /// WRMSR.
+    fn write_msr[](cpu, _, _) {
+        cpu.privileged()?;
+        let register = cpu.get::<32>(RCX) as u32;
+        let value = cpu.get::<32>(RDX) << 32 | cpu.get::<32>(RAX);
+        match register {
+            MSR_EFER => cpu.system.efer = value,
+            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)] = value,
+            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)] = value,
+            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base = value,
+            _ => return cpu.done(Event::WriteMsr { register, value }),
         }
-    };
-    cpu.put::<32>(RAX, value);
-    cpu.put::<32>(RDX, value >> 32);
-    Ok(Flow::Next)
-}
-
-/// WRMSR.
-pub(crate) fn write_msr<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let register = cpu.get::<32>(RCX) as u32;
-    let value = cpu.get::<32>(RDX) << 32 | cpu.get::<32>(RAX);
-    match register {
-        MSR_EFER => cpu.system.efer = value,
-        MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)] = value,
-        MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)] = value,
-        MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base = value,
-        _ => return cpu.done(Event::WriteMsr { register, value }),
     }
-    Ok(Flow::Next)
-}
 
-/// MOV from a control register, whose number is [`Op::second`].
-pub(crate) fn read_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let value = match op.second {
-        0 => cpu.system.cr0,
-        2 => cpu.system.cr2,
-        3 => cpu.system.cr3,
-        _ => cpu.system.cr4,
-    };
-    cpu.put::<64>(op.first, value);
-    Ok(Flow::Next)
-}
-
-/// MOV to a control register, whose number is [`Op::first`]. Translations go: it ends its block.
-pub(crate) fn write_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let value = cpu.get::<64>(op.second);
-    match op.first {
-        0 => cpu.system.cr0 = value,
-        2 => cpu.system.cr2 = value,
-        3 => cpu.system.cr3 = value,
-        _ => cpu.system.cr4 = value,
+    /// MOV from a control register, whose number is [`Op::second`].
+    fn read_control[](cpu, _, op) {
+        cpu.privileged()?;
+        let value = match op.second {
+            0 => cpu.system.cr0,
+            2 => cpu.system.cr2,
+            3 => cpu.system.cr3,
+            _ => cpu.system.cr4,
+        };
+        cpu.put::<64>(op.first, value);
     }
-    if op.first != 2 {
-        cpu.invalidate_all();
+
+    /// MOV to a control register, whose number is [`Op::first`]. Translations go: it ends its block.
+    fn write_control[](cpu, _, op) {
+        cpu.privileged()?;
+        let value = cpu.get::<64>(op.second);
+        match op.first {
+            0 => cpu.system.cr0 = value,
+            2 => cpu.system.cr2 = value,
+            3 => cpu.system.cr3 = value,
+            _ => cpu.system.cr4 = value,
+        }
+        if op.first != 2 {
+            cpu.invalidate_all();
+        }
     }
-    Ok(Flow::Next)
-}
 
-/// INVLPG, which ends its block, too.
-pub(crate) fn invalidate_page<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let address = cpu.effective(&op.address);
-    cpu.invalidate_page(address);
-    Ok(Flow::Next)
-}
-
-/// LGDT, and LIDT if `INTERRUPTS_TABLE`.
-pub(crate) fn load_table<B: Bus, const INTERRUPTS_TABLE: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    cpu.privileged()?;
-    let address = cpu.effective(&op.address);
-    let limit = cpu.load::<B, 16>(bus, op, address)? as u32;
-    let base = cpu.load::<B, 64>(bus, op, address.wrapping_add(2))?;
-    let table = Table { base, limit };
-    if INTERRUPTS_TABLE {
-        cpu.system.idt = table;
-    } else {
-        cpu.system.gdt = table;
+    /// INVLPG, which ends its block, too.
+    fn invalidate_page[](cpu, _, op) {
+        cpu.privileged()?;
+        let address = cpu.effective(&op.address);
+        cpu.invalidate_page(address);
     }
-    Ok(Flow::Next)
-}
 
-/// LTR of a register.
-pub(crate) fn load_task<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    let selector = cpu.get::<16>(op.first) as u16;
-    let at = cpu.system.gdt.base.wrapping_add(u64::from(selector & !7));
-    let mut words = [0; 3];
-    for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
-        *word = u64::from(
-            cpu.system_word(bus, at.wrapping_add(offset)).map_err(|failure| cpu.leave(failure.into()))?,
-        );
+    /// LGDT, and LIDT if `INTERRUPTS_TABLE`.
+    fn load_table[const INTERRUPTS_TABLE: bool](cpu, bus, op) {
+        cpu.privileged()?;
+        let address = cpu.effective(&op.address);
+        let limit = cpu.load::<B, 16>(bus, op, address)? as u32;
+        let base = cpu.load::<B, 64>(bus, op, address.wrapping_add(2))?;
+        let table = Table { base, limit };
+        if INTERRUPTS_TABLE {
+            cpu.system.idt = table;
+        } else {
+            cpu.system.gdt = table;
+        }
     }
-    let [low, high, top] = words;
-    let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
-    let limit = (low & 0xffff | high & 0xf_0000) as u32;
-    cpu.system.task = Table { base, limit };
-    cpu.system.task_selector = selector;
-    Ok(Flow::Next)
-}
 
-/// SWAPGS.
-pub(crate) fn swap_gs<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    cpu.privileged()?;
-    std::mem::swap(&mut cpu.file[usize::from(slot::GS_BASE)], &mut cpu.system.kernel_gs_base);
-    Ok(Flow::Next)
-}
-
-/// MOV from a segment register, whose number is [`Op::second`].
-pub(crate) fn read_segment<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    let selector = cpu.system.selectors[usize::from(op.second) % 6];
-    cpu.put::<W>(op.first, selector.into());
-    Ok(Flow::Next)
-}
-
-/// MOV to a segment register, whose number is [`Op::first`]: all segments are flat, so that FS and GS get a base of zero.
-pub(crate) fn write_segment<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    const FS: u8 = 4;
-    const GS: u8 = 5;
-    cpu.system.selectors[usize::from(op.first) % 6] = cpu.get::<16>(op.second) as u16;
-    match op.first {
-        FS => cpu.file[usize::from(slot::FS_BASE)] = 0,
-        GS => cpu.file[usize::from(slot::GS_BASE)] = 0,
-        _ => {}
+    /// LTR of a register.
+    fn load_task[](cpu, bus, op) {
+        cpu.privileged()?;
+        let selector = cpu.get::<16>(op.first) as u16;
+        let at = cpu.system.gdt.base.wrapping_add(u64::from(selector & !7));
+        let mut words = [0; 3];
+        for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
+            *word = u64::from(
+                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|failure| cpu.leave(failure.into()))?,
+            );
+        }
+        let [low, high, top] = words;
+        let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
+        let limit = (low & 0xffff | high & 0xf_0000) as u32;
+        cpu.system.task = Table { base, limit };
+        cpu.system.task_selector = selector;
     }
-    Ok(Flow::Next)
+
+    /// SWAPGS.
+    fn swap_gs[](cpu, _, _) {
+        cpu.privileged()?;
+        std::mem::swap(&mut cpu.file[usize::from(slot::GS_BASE)], &mut cpu.system.kernel_gs_base);
+    }
+
+    /// MOV from a segment register, whose number is [`Op::second`].
+    fn read_segment[const W: u32](cpu, _, op) {
+        let selector = cpu.system.selectors[usize::from(op.second) % 6];
+        cpu.put::<W>(op.first, selector.into());
+    }
+
+    /// MOV to a segment register, whose number is [`Op::first`]: all segments are flat, so that FS and GS get a base of zero.
+    fn write_segment[](cpu, _, op) {
+        const FS: u8 = 4;
+        const GS: u8 = 5;
+        cpu.system.selectors[usize::from(op.first) % 6] = cpu.get::<16>(op.second) as u16;
+        match op.first {
+            FS => cpu.file[usize::from(slot::FS_BASE)] = 0,
+            GS => cpu.file[usize::from(slot::GS_BASE)] = 0,
+            _ => {}
+        }
+    }
 }
 
 /// INT3.

@@ -1,97 +1,70 @@
 //! Moves, the stack, exchanges, conversions.
 
-use super::{Source, Target};
+use super::{Source, Target, steps};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{self, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
 use crate::cpu::state::{Cpu, RAX, RBP, RDX, RSP};
 
-/// A register gets a value.
-pub(crate) fn move_to_register<B: Bus, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    cpu.put::<W>(op.first, value);
-    Ok(Flow::Next)
-}
+steps! {
+    /// A register gets a value.
+    fn move_to_register[S: Source, const W: u32](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        cpu.put::<W>(op.first, value);
+    }
 
-/// Memory gets a value.
-pub(crate) fn move_to_memory<B: Bus, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    let address = cpu.effective(&op.address);
-    cpu.store::<B, W>(bus, op, address, value)?;
-    Ok(Flow::Next)
-}
+    /// Memory gets a value.
+    fn move_to_memory[S: Source, const W: u32](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        let address = cpu.effective(&op.address);
+        cpu.store::<B, W>(bus, op, address, value)?;
+    }
 
-/// MOVZX: a register of `W` bits gets one of `FROM`.
-pub(crate) fn extend_zero<B: Bus, S: Source, const W: u32, const FROM: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, FROM>(cpu, bus, op)?;
-    cpu.put::<W>(op.first, value);
-    Ok(Flow::Next)
-}
+    /// MOVZX: a register of `W` bits gets one of `FROM`.
+    fn extend_zero[S: Source, const W: u32, const FROM: u32](cpu, bus, op) {
+        let value = S::read::<B, FROM>(cpu, bus, op)?;
+        cpu.put::<W>(op.first, value);
+    }
 
-/// MOVSX, MOVSXD.
-pub(crate) fn extend_sign<B: Bus, S: Source, const W: u32, const FROM: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = signed(S::read::<B, FROM>(cpu, bus, op)?, FROM);
-    cpu.put::<W>(op.first, value as u64);
-    Ok(Flow::Next)
-}
+    /// MOVSX, MOVSXD.
+    fn extend_sign[S: Source, const W: u32, const FROM: u32](cpu, bus, op) {
+        let value = signed(S::read::<B, FROM>(cpu, bus, op)?, FROM);
+        cpu.put::<W>(op.first, value as u64);
+    }
 
-/// LEA.
-pub(crate) fn address<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    let address = cpu.offset_of(&op.address);
-    cpu.put::<W>(op.first, address);
-    Ok(Flow::Next)
-}
+    /// LEA.
+    fn address[const W: u32](cpu, _, op) {
+        let address = cpu.offset_of(&op.address);
+        cpu.put::<W>(op.first, address);
+    }
 
-/// CMOVcc. Memory is read in either case, and 32 bits clear those above.
-pub(crate) fn move_if<B: Bus, S: Source, const W: u32, const CODE: u8>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    let old = cpu.get::<W>(op.first);
-    let value = if cpu.flags.holds::<CODE>() { value } else { old };
-    cpu.put::<W>(op.first, value);
-    Ok(Flow::Next)
-}
+    /// CMOVcc. Memory is read in either case, and 32 bits clear those above.
+    fn move_if[S: Source, const W: u32, const CODE: u8](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        let old = cpu.get::<W>(op.first);
+        let value = if cpu.flags.holds::<CODE>() { value } else { old };
+        cpu.put::<W>(op.first, value);
+    }
 
-/// SETcc of a register.
-pub(crate) fn set_register<B: Bus, const CODE: u8>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    let value = cpu.flags.holds::<CODE>().into();
-    cpu.put::<8>(op.first, value);
-    Ok(Flow::Next)
-}
+    /// SETcc of a register.
+    fn set_register[const CODE: u8](cpu, _, op) {
+        let value = cpu.flags.holds::<CODE>().into();
+        cpu.put::<8>(op.first, value);
+    }
 
-/// SETcc of memory.
-pub(crate) fn set_memory<B: Bus, const CODE: u8>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let value = cpu.flags.holds::<CODE>().into();
-    let address = cpu.effective(&op.address);
-    cpu.store::<B, 8>(bus, op, address, value)?;
-    Ok(Flow::Next)
-}
+    /// SETcc of memory.
+    fn set_memory[const CODE: u8](cpu, bus, op) {
+        let value = cpu.flags.holds::<CODE>().into();
+        let address = cpu.effective(&op.address);
+        cpu.store::<B, 8>(bus, op, address, value)?;
+    }
 
-/// XCHG.
-pub(crate) fn exchange<B: Bus, T: Target, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let new = cpu.get::<W>(op.second);
-    let old = T::change::<B, W, u64>(cpu, bus, op, |_, old| (new, old))?;
-    cpu.put::<W>(op.second, old);
-    Ok(Flow::Next)
+    /// XCHG.
+    fn exchange[T: Target, const W: u32](cpu, bus, op) {
+        let new = cpu.get::<W>(op.second);
+        let old = T::change::<B, W, u64>(cpu, bus, op, |_, old| (new, old))?;
+        cpu.put::<W>(op.second, old);
+    }
 }
 
 /// Puts a value on the stack.
@@ -108,59 +81,55 @@ pub(crate) fn push_value<B: Bus, const W: u32>(
     Ok(())
 }
 
-/// PUSH.
-pub(crate) fn push<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let value = S::read::<B, W>(cpu, bus, op)?;
-    push_value::<B, W>(cpu, bus, op, value)?;
-    Ok(Flow::Next)
-}
-
-/// POP of a register. POP RSP keeps what it has read.
-pub(crate) fn pop_register<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let top = cpu.get::<64>(RSP);
-    let value = cpu.load::<B, W>(bus, op, top)?;
-    cpu.put::<64>(RSP, top.wrapping_add(u64::from(W / 8)));
-    cpu.put::<W>(op.first, value);
-    Ok(Flow::Next)
-}
-
-/// POP of memory: an address with RSP in it is that after the increment.
-pub(crate) fn pop_memory<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let top = cpu.get::<64>(RSP);
-    let value = cpu.load::<B, W>(bus, op, top)?;
-    cpu.put::<64>(RSP, top.wrapping_add(u64::from(W / 8)));
-    let address = cpu.effective(&op.address);
-    let stored = cpu.store::<B, W>(bus, op, address, value);
-    if stored.is_err() {
-        cpu.put::<64>(RSP, top);
+steps! {
+    /// PUSH.
+    fn push[S: Source, const W: u32](cpu, bus, op) {
+        let value = S::read::<B, W>(cpu, bus, op)?;
+        push_value::<B, W>(cpu, bus, op, value)?;
     }
-    stored?;
-    Ok(Flow::Next)
-}
 
-/// LEAVE.
-pub(crate) fn leave<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let frame = cpu.get::<64>(RBP);
-    let value = cpu.load::<B, 64>(bus, op, frame)?;
-    cpu.put::<64>(RSP, frame.wrapping_add(8));
-    cpu.put::<64>(RBP, value);
-    Ok(Flow::Next)
-}
+    /// POP of a register. POP RSP keeps what it has read.
+    fn pop_register[const W: u32](cpu, bus, op) {
+        let top = cpu.get::<64>(RSP);
+        let value = cpu.load::<B, W>(bus, op, top)?;
+        cpu.put::<64>(RSP, top.wrapping_add(u64::from(W / 8)));
+        cpu.put::<W>(op.first, value);
+    }
 
-/// PUSHFQ. RF reads as zero.
-pub(crate) fn push_flags<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let value = cpu.flags.get() & !flags::RESUME;
-    push_value::<B, 64>(cpu, bus, op, value)?;
-    Ok(Flow::Next)
-}
+    /// POP of memory: an address with RSP in it is that after the increment.
+    fn pop_memory[const W: u32](cpu, bus, op) {
+        let top = cpu.get::<64>(RSP);
+        let value = cpu.load::<B, W>(bus, op, top)?;
+        cpu.put::<64>(RSP, top.wrapping_add(u64::from(W / 8)));
+        let address = cpu.effective(&op.address);
+        let stored = cpu.store::<B, W>(bus, op, address, value);
+        if stored.is_err() {
+            cpu.put::<64>(RSP, top);
+        }
+        stored?;
+    }
 
-/// POPFQ.
-pub(crate) fn pop_flags<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let top = cpu.get::<64>(RSP);
-    let value = cpu.load::<B, 64>(bus, op, top)?;
-    cpu.put::<64>(RSP, top.wrapping_add(8));
-    cpu.set_flags_from_code(value & !flags::RESUME);
-    Ok(Flow::Next)
+    /// LEAVE.
+    fn leave[](cpu, bus, op) {
+        let frame = cpu.get::<64>(RBP);
+        let value = cpu.load::<B, 64>(bus, op, frame)?;
+        cpu.put::<64>(RSP, frame.wrapping_add(8));
+        cpu.put::<64>(RBP, value);
+    }
+
+    /// PUSHFQ. RF reads as zero.
+    fn push_flags[](cpu, bus, op) {
+        let value = cpu.flags.get() & !flags::RESUME;
+        push_value::<B, 64>(cpu, bus, op, value)?;
+    }
+
+    /// POPFQ.
+    fn pop_flags[](cpu, bus, op) {
+        let top = cpu.get::<64>(RSP);
+        let value = cpu.load::<B, 64>(bus, op, top)?;
+        cpu.put::<64>(RSP, top.wrapping_add(8));
+        cpu.set_flags_from_code(value & !flags::RESUME);
+    }
 }
 
 impl Cpu {
@@ -183,42 +152,39 @@ impl Cpu {
     }
 }
 
-/// CBW, CWDE, CDQE: the accumulator from half its width.
-pub(crate) fn extend_accumulator<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    let value = signed(cpu.get::<64>(RAX), W / 2);
-    cpu.put::<W>(RAX, value as u64);
-    Ok(Flow::Next)
-}
+steps! {
+    /// CBW, CWDE, CDQE: the accumulator from half its width.
+    fn extend_accumulator[const W: u32](cpu, _, _) {
+        let value = signed(cpu.get::<64>(RAX), W / 2);
+        cpu.put::<W>(RAX, value as u64);
+    }
 
-/// CWD, CDQ, CQO: its sign to all of DX.
-pub(crate) fn spread_sign<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    let sign = signed(cpu.get::<64>(RAX), W) >> 63;
-    cpu.put::<W>(RDX, sign as u64);
-    Ok(Flow::Next)
-}
+    /// CWD, CDQ, CQO: its sign to all of DX.
+    fn spread_sign[const W: u32](cpu, _, _) {
+        let sign = signed(cpu.get::<64>(RAX), W) >> 63;
+        cpu.put::<W>(RDX, sign as u64);
+    }
 
-/// A flag of the arithmetic ones, or DF.
-pub(crate) fn change_flags<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    // `immediate`: what to keep in the lower half, what to invert in the upper one.
-    let (keep, invert) = (op.immediate as u64 & 0xffff_ffff, op.immediate as u64 >> 32);
-    let value = cpu.flags.get();
-    cpu.flags.set((value & (keep | !0xffff_ffff)) ^ invert);
-    Ok(Flow::Next)
-}
+    /// A flag of the arithmetic ones, or DF.
+    fn change_flags[](cpu, _, op) {
+        // `immediate`: what to keep in the lower half, what to invert in the upper one.
+        let (keep, invert) = (op.immediate as u64 & 0xffff_ffff, op.immediate as u64 >> 32);
+        let value = cpu.flags.get();
+        cpu.flags.set((value & (keep | !0xffff_ffff)) ^ invert);
+    }
 
-/// SAHF.
-pub(crate) fn flags_from_ah<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    const BITS: u64 = 0b1101_0101;
-    let value = cpu.flags.arithmetic() & !BITS | cpu.file[usize::from(RAX)] >> 8 & BITS;
-    cpu.flags.set_arithmetic(value);
-    Ok(Flow::Next)
-}
+    /// SAHF.
+    fn flags_from_ah[](cpu, _, _) {
+        const BITS: u64 = 0b1101_0101;
+        let value = cpu.flags.arithmetic() & !BITS | cpu.file[usize::from(RAX)] >> 8 & BITS;
+        cpu.flags.set_arithmetic(value);
+    }
 
-/// LAHF.
-pub(crate) fn flags_to_ah<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
-    let value = cpu.flags.get() & 0xff;
-    cpu.put::<8>(RAX | crate::cpu::state::slot::HIGH_BYTE, value);
-    Ok(Flow::Next)
+    /// LAHF.
+    fn flags_to_ah[](cpu, _, _) {
+        let value = cpu.flags.get() & 0xff;
+        cpu.put::<8>(RAX | crate::cpu::state::slot::HIGH_BYTE, value);
+    }
 }
 
 /// Has no effect: NOP, ENDBR64, prefetches.

@@ -12,6 +12,20 @@ use crate::cpu::bus::Bus;
 use crate::cpu::op::{Left, Op};
 use crate::cpu::state::Cpu;
 
+/// Declares operations that the next one follows, unless they leave early. `B` is the type of the bus; further generics stand in
+/// brackets.
+macro_rules! steps {
+    ($($(#[$doc:meta])* fn $name:ident[$($generic:tt)*]($cpu:tt, $bus:tt, $op:tt) $body:block)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name<B: Bus, $($generic)*>($cpu: &mut Cpu, $bus: &mut B, $op: &Op<B>) -> Outcome {
+            $body
+            Ok(Flow::Next)
+        }
+    )*};
+}
+
+use steps;
+
 /// Source of an operand.
 pub(crate) trait Source {
     fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left>;

@@ -1,7 +1,7 @@
 //! Shifts and rotations. A count of zero, after its mask, changes no flag.
 
 use super::arithmetic::{Binary, binaries};
-use super::{Source, Target};
+use super::{Source, Target, steps};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
@@ -85,46 +85,38 @@ impl Source for Cl {
     }
 }
 
-/// `first = first SHIFT count`.
-pub(crate) fn shift<B: Bus, K: Binary, T: Target, S: Source, const W: u32>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let count = S::read::<B, 8>(cpu, bus, op)? & if W == 64 { 63 } else { 31 };
-    T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
-        (if count == 0 { value } else { K::apply::<W>(&mut cpu.flags, value, count) }, ())
-    })?;
-    Ok(Flow::Next)
-}
+steps! {
+    /// `first = first SHIFT count`.
+    fn shift[K: Binary, T: Target, S: Source, const W: u32](cpu, bus, op) {
+        let count = S::read::<B, 8>(cpu, bus, op)? & if W == 64 { 63 } else { 31 };
+        T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
+            (if count == 0 { value } else { K::apply::<W>(&mut cpu.flags, value, count) }, ())
+        })?;
+    }
 
-/// SHLD and, if `RIGHT`, SHRD: bits of the second operand move in. For 16 bits and a larger count it is undefined.
-pub(crate) fn shift_double<B: Bus, T: Target, S: Source, const W: u32, const RIGHT: bool>(
-    cpu: &mut Cpu,
-    bus: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    let count = S::read::<B, 8>(cpu, bus, op)? as u32 & if W == 64 { 63 } else { 31 };
-    let other = cpu.get::<W>(op.second);
-    T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
-        if count == 0 {
-            return (value, ());
-        }
-        // Operands of 16 bits follow each other, as in processors.
-        let (value, other) = (u128::from(value), u128::from(other));
-        let (result, carry) = if RIGHT {
-            let wide = value | other << W | if W == 16 { value << 32 } else { 0 };
-            ((wide >> count) as u64 & mask(W), wide >> (count - 1) & 1 != 0)
-        } else {
-            let wide = value << W | other;
-            let wide = if W == 16 { wide << 16 | value } else { wide };
-            let top = if W == 16 { 48 } else { 2 * W };
-            ((wide >> (top - W - count.min(top - W))) as u64 & mask(W), wide >> (top - count) & 1 != 0)
-        };
-        let changed = bit(value as u64 ^ result, W - 1);
-        cpu.flags.set_result::<W>(result);
-        cpu.flags.set_carry_overflow(carry, changed);
-        (result, ())
-    })?;
-    Ok(Flow::Next)
+    /// SHLD and, if `RIGHT`, SHRD: bits of the second operand move in. For 16 bits and a larger count it is undefined.
+    fn shift_double[T: Target, S: Source, const W: u32, const RIGHT: bool](cpu, bus, op) {
+        let count = S::read::<B, 8>(cpu, bus, op)? as u32 & if W == 64 { 63 } else { 31 };
+        let other = cpu.get::<W>(op.second);
+        T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
+            if count == 0 {
+                return (value, ());
+            }
+            // Operands of 16 bits follow each other, as in processors.
+            let (value, other) = (u128::from(value), u128::from(other));
+            let (result, carry) = if RIGHT {
+                let wide = value | other << W | if W == 16 { value << 32 } else { 0 };
+                ((wide >> count) as u64 & mask(W), wide >> (count - 1) & 1 != 0)
+            } else {
+                let wide = value << W | other;
+                let wide = if W == 16 { wide << 16 | value } else { wide };
+                let top = if W == 16 { 48 } else { 2 * W };
+                ((wide >> (top - W - count.min(top - W))) as u64 & mask(W), wide >> (top - count) & 1 != 0)
+            };
+            let changed = bit(value as u64 ^ result, W - 1);
+            cpu.flags.set_result::<W>(result);
+            cpu.flags.set_carry_overflow(carry, changed);
+            (result, ())
+        })?;
+    }
 }
