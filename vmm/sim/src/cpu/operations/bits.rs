@@ -7,41 +7,26 @@ use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
 use crate::cpu::state::{Cpu, RDX};
 
-/// BT, BTS, BTR, BTC.
-pub(crate) trait BitChange {
-    const WRITES: bool = true;
-    fn change(value: u64, bit: u64) -> u64;
+// BT, BTS, BTR, BTC: what is written for a value and one of its bits.
+binaries! {
+    Look<W>(_flags, value, _bit) value;
+    Set<W>(_flags, value, bit) value | bit;
+    Reset<W>(_flags, value, bit) value & !bit;
+    Complement<W>(_flags, value, bit) value ^ bit;
 }
 
-pub(crate) struct Look;
-pub(crate) struct Set;
-pub(crate) struct Reset;
-pub(crate) struct Complement;
+/// One of these four.
+pub(crate) trait BitChange: Binary {
+    const WRITES: bool = true;
+}
 
 impl BitChange for Look {
     const WRITES: bool = false;
-    fn change(value: u64, _: u64) -> u64 {
-        value
-    }
 }
 
-impl BitChange for Set {
-    fn change(value: u64, bit: u64) -> u64 {
-        value | bit
-    }
-}
-
-impl BitChange for Reset {
-    fn change(value: u64, bit: u64) -> u64 {
-        value & !bit
-    }
-}
-
-impl BitChange for Complement {
-    fn change(value: u64, bit: u64) -> u64 {
-        value ^ bit
-    }
-}
+impl BitChange for Set {}
+impl BitChange for Reset {}
+impl BitChange for Complement {}
 
 steps! {
     /// Tests, and perhaps changes, a bit of a register.
@@ -50,7 +35,8 @@ steps! {
         let value = cpu.get::<W>(op.first);
         cpu.flags.set_carry(value & bit != 0);
         if K::WRITES {
-            cpu.put::<W>(op.first, K::change(value, bit));
+            let changed = K::apply::<W>(&mut cpu.flags, value, bit);
+            cpu.put::<W>(op.first, changed);
         }
     }
 
@@ -62,7 +48,9 @@ steps! {
         let address = cpu.effective(&op.address).wrapping_add((words * i64::from(W / 8)) as u64);
         let bit = 1 << number.rem_euclid(i64::from(W));
         let value = if K::WRITES {
-            change_at::<B, W, LOCK, u64>(cpu, bus, op, address, |_, value| (K::change(value, bit), value))?
+            change_at::<B, W, LOCK, u64>(cpu, bus, op, address, |cpu, value| {
+                (K::apply::<W>(&mut cpu.flags, value, bit), value)
+            })?
         } else {
             cpu.load::<B, W>(bus, op, address)?
         };

@@ -9,8 +9,9 @@ pub(crate) mod shifts;
 pub(crate) mod strings;
 
 use crate::cpu::bus::Bus;
+use crate::cpu::flags::mask;
 use crate::cpu::op::{Left, Op};
-use crate::cpu::state::Cpu;
+use crate::cpu::state::{Cpu, RCX};
 
 /// Declares operations that the next one follows, unless they leave early. `B` is the type of the bus; further generics stand in
 /// brackets.
@@ -31,51 +32,37 @@ pub(crate) trait Source {
     fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left>;
 }
 
-/// The register [`Op::first`].
-pub(crate) struct First;
-/// The register [`Op::second`].
-pub(crate) struct Second;
-/// The register whose number is [`Op::immediate`], of an instruction with three.
-pub(crate) struct Third;
-/// The memory at [`Op::address`].
-pub(crate) struct Memory;
-/// [`Op::immediate`].
-pub(crate) struct Immediate;
+/// Declares sources of operands of `W` bits.
+macro_rules! sources {
+    ($($(#[$doc:meta])* $name:ident<$width:ident>($cpu:tt, $bus:tt, $op:tt) $value:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
 
-impl Source for First {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
-        Ok(cpu.get::<W>(op.first))
-    }
+        impl Source for $name {
+            #[inline(always)]
+            fn read<B: Bus, const $width: u32>($cpu: &mut Cpu, $bus: &mut B, $op: &Op<B>) -> Result<u64, Left> {
+                $value
+            }
+        }
+    )*};
 }
 
-impl Source for Second {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
-        Ok(cpu.get::<W>(op.second))
-    }
-}
-
-impl Source for Third {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
-        Ok(cpu.get::<W>(op.immediate as u8))
-    }
-}
-
-impl Source for Memory {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left> {
+sources! {
+    /// The register [`Op::first`].
+    First<W>(cpu, _, op) Ok(cpu.get::<W>(op.first));
+    /// The register [`Op::second`].
+    Second<W>(cpu, _, op) Ok(cpu.get::<W>(op.second));
+    /// The register whose number is [`Op::immediate`], of an instruction with three.
+    Third<W>(cpu, _, op) Ok(cpu.get::<W>(op.immediate as u8));
+    /// The memory at [`Op::address`].
+    Memory<W>(cpu, bus, op) {
         let address = cpu.effective(&op.address);
         cpu.load::<B, W>(bus, op, address)
-    }
-}
-
-impl Source for Immediate {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(_: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
-        Ok(op.immediate as u64 & crate::cpu::flags::mask(W))
-    }
+    };
+    /// [`Op::immediate`].
+    Immediate<W>(_, _, op) Ok(op.immediate as u64 & mask(W));
+    /// CL: the count that is no operand.
+    Cl<W>(cpu, _, _) Ok(cpu.get::<8>(RCX));
 }
 
 /// An operand that is read and written.

@@ -5,7 +5,7 @@ use super::{Source, Target, steps};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
-use crate::cpu::state::{Cpu, RCX};
+use crate::cpu::state::Cpu;
 
 #[inline(always)]
 fn bit(value: u64, number: u32) -> bool {
@@ -73,16 +73,6 @@ binaries! {
         flags.set_carry_overflow(carry, bit(result, W - 1) ^ bit(result, W - 2));
         result
     };
-}
-
-/// CL: the count that is no operand.
-pub(crate) struct Cl;
-
-impl Source for Cl {
-    #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Result<u64, crate::cpu::op::Left> {
-        Ok(cpu.get::<8>(RCX))
-    }
 }
 
 steps! {

@@ -9,7 +9,7 @@ use crate::cpu::decode::{Form, width};
 use crate::cpu::op::Run;
 use crate::cpu::operations::arithmetic::{self as a, Binary, Unary};
 use crate::cpu::operations::{
-    AtAddress as At, First, Immediate as AsImmediate, Memory as InMemory, Second, Third, bits, shifts,
+    AtAddress as At, Cl, First, Immediate as AsImmediate, Memory as InMemory, Second, Third, bits, shifts,
 };
 
 /// SHLD and SHRD.
@@ -18,9 +18,9 @@ macro_rules! shift_double {
         let by_register = $instruction.op_kind(2) == OpKind::Register;
         Some(match ($form.first, by_register) {
             (InRegister, false) => wide!($form.width, shifts::shift_double, [First, AsImmediate], $right),
-            (InRegister, true) => wide!($form.width, shifts::shift_double, [First, shifts::Cl], $right),
+            (InRegister, true) => wide!($form.width, shifts::shift_double, [First, Cl], $right),
             (Memory, false) => wide!($form.width, shifts::shift_double, [At<false>, AsImmediate], $right),
-            (Memory, true) => wide!($form.width, shifts::shift_double, [At<false>, shifts::Cl], $right),
+            (Memory, true) => wide!($form.width, shifts::shift_double, [At<false>, Cl], $right),
             _ => return None,
         })
     }};
@@ -94,9 +94,9 @@ fn unary<B: Bus, K: Unary>(form: &Form) -> Option<Run<B>> {
 fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
     Some(match (form.first, form.second) {
         (InRegister, Immediate) => sized!(form.width, shifts::shift, [K, First, AsImmediate]),
-        (InRegister, InRegister) => sized!(form.width, shifts::shift, [K, First, shifts::Cl]),
+        (InRegister, InRegister) => sized!(form.width, shifts::shift, [K, First, Cl]),
         (Memory, Immediate) => sized!(form.width, shifts::shift, [K, At<false>, AsImmediate]),
-        (Memory, InRegister) => sized!(form.width, shifts::shift, [K, At<false>, shifts::Cl]),
+        (Memory, InRegister) => sized!(form.width, shifts::shift, [K, At<false>, Cl]),
         _ => return None,
     })
 }
