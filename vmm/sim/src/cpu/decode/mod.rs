@@ -44,13 +44,14 @@ impl Cpu {
         let mut bytes: Vec<u8> = (0..in_page.min(BLOCK_OPS * LONGEST))
             .map(|byte| bus.load(physical + byte as u64, 1) as u8)
             .collect();
-        let block = match decode(code, &bytes, self.rip, physical) {
+        let block = match decode(code, &bytes, self.rip, physical, None) {
             Some(block) => block,
             None => {
                 let behind = self.code_page(code, bus, (self.rip & !(PAGE - 1)).wrapping_add(PAGE))?;
                 let second = code.frame(behind);
                 bytes.extend((0..LONGEST as u64).map(|byte| bus.load(second + byte, 1) as u8));
-                crossing(code, &bytes, self.rip, physical, second)
+                let whole = decode(code, &bytes, self.rip, physical, Some(second));
+                whole.expect("no instruction is longer than the longest")
             }
         };
         code.add(block);
@@ -72,13 +73,20 @@ impl Cpu {
     }
 }
 
-/// As many instructions as make a block. `None` if the first one goes on behind `bytes`.
-fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Option<Block<B>> {
+/// As many instructions as make a block: one, if that ends in the page at `second`. `None` if the first one goes on behind `bytes`.
+fn decode<B: Bus>(
+    code: &Code<B>,
+    bytes: &[u8],
+    start: u64,
+    physical: u64,
+    second: Option<u64>,
+) -> Option<Block<B>> {
+    let most = if second.is_some() { 1 } else { BLOCK_OPS };
     let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
     let mut factory = InstructionInfoFactory::new();
     let (mut ops, mut effects) = (Vec::new(), Vec::new());
     let mut end = start;
-    while ops.len() < BLOCK_OPS && decoder.can_decode() {
+    while ops.len() < most && decoder.can_decode() {
         let instruction = decoder.decode();
         let incomplete = decoder.last_error() == DecoderError::NoMoreBytes;
         if incomplete || !ops.is_empty() && code.is_watched(instruction.ip()) {
@@ -101,25 +109,10 @@ fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Op
         start,
         end,
         physical,
-        second: None,
+        second,
         watched,
         next: Default::default(),
     })
-}
-
-/// A block of one instruction, which ends in the page at `second`.
-fn crossing<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64, second: u64) -> Block<B> {
-    let instruction = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE).decode();
-    Block {
-        ops: [placed(&instruction, start, 0)].into(),
-        effects: [effect::of(&mut InstructionInfoFactory::new(), &instruction)].into(),
-        start,
-        end: instruction.next_ip(),
-        physical,
-        second: Some(second),
-        watched: code.is_watched(start),
-        next: Default::default(),
-    }
 }
 
 /// The operation at its place in a block.
