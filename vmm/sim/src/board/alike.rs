@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::cpu::flags::mask;
-use crate::cpu::op::{Effect, RflagsBits, Tested, WithConstants};
+use crate::cpu::op::{Effect, RflagsBits, Simple, Tested};
 use crate::cpu::state::Stand;
 
 /// Rounds that are looked ahead, where a counter decides something.
@@ -323,8 +323,8 @@ impl<'a> Followed<'a> {
 
     /// An instruction that reads one of the registers.
     fn computes(&mut self, effect: &Effect) -> Option<()> {
-        match (effect.with_constants, effect.counts) {
-            (Some(WithConstants::Add { to, from, plus, width }), _) => {
+        match effect.simple {
+            Some(Simple::Add { to, from, plus, width }) => {
                 let counted = self.at(from)?;
                 if plus != 0 && width > counted.width {
                     // The sum goes beyond where the register begins anew.
@@ -338,13 +338,13 @@ impl<'a> Followed<'a> {
                     (self.tested, self.sum) = (None, Some((sum, width)));
                 }
             }
-            (Some(WithConstants::Test { register, mask, width }), _) => {
+            Some(Simple::Test { register, mask, width }) => {
                 self.tests(register, Asked::Test(mask), width, effect)?;
             }
-            (Some(WithConstants::Compare { register, with, width }), _) => {
+            Some(Simple::Compare { register, with, width }) => {
                 self.tests(register, Asked::Compare(with), width, effect)?;
             }
-            (Some(WithConstants::CompareBoth { first, second, width }), _) => {
+            Some(Simple::CompareBoth { first, second, width }) => {
                 let (counts, other) =
                     if self.at(first).is_some() { (first, second) } else { (second, first) };
                 if self.at(other).is_some() {
@@ -356,13 +356,13 @@ impl<'a> Followed<'a> {
                 let asked = if counts == first { Asked::Compare(value) } else { Asked::CompareTo(value) };
                 self.tests(counts, asked, width, effect)?;
             }
-            (Some(WithConstants::Select { to, from, condition, width }), _) => {
+            Some(Simple::Select { to, from, condition, width }) => {
                 let chosen = if self.tested?.meet(condition)? { self.at(from) } else { self.at(to) };
                 self.set(to, chosen.map(|chosen| chosen.of_width(width)));
             }
-            (None, Some(counts)) if effect.reads & self.bits() == 1 << counts.register => {
-                let counted = Counted { is: None, ..self.at(counts.register)? };
-                self.set(counts.register, Some(counted.of_width(counts.width)));
+            Some(Simple::Count { register, width }) if effect.reads & self.bits() == 1 << register => {
+                let counted = Counted { is: None, ..self.at(register)? };
+                self.set(register, Some(counted.of_width(width)));
                 self.differing_flags |= effect.flags_changed;
                 (self.tested, self.sum) = (None, None);
             }
@@ -396,7 +396,6 @@ fn bits_of(flags: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::op::Counts;
     use crate::cpu::state::{Cpu, Registers};
 
     const ALL: u32 = TESTED | RflagsBits::AF | RflagsBits::PF;
@@ -413,7 +412,7 @@ mod tests {
         Effect {
             reads: 1 << from,
             writes: 1 << to,
-            with_constants: Some(WithConstants::Add { to, from, plus: 1, width }),
+            simple: Some(Simple::Add { to, from, plus: 1, width }),
             ..Effect::default()
         }
     }
@@ -423,7 +422,7 @@ mod tests {
             reads: 1 << RCX,
             flags_changed: ALL,
             flags_settled: ALL,
-            with_constants: Some(WithConstants::Test { register: RCX, mask, width: 8 }),
+            simple: Some(Simple::Test { register: RCX, mask, width: 8 }),
             ..Effect::default()
         }
     }
@@ -434,8 +433,7 @@ mod tests {
         flags_read: 0,
         flags_changed: ALL,
         flags_settled: ALL,
-        counts: None,
-        with_constants: None,
+        simple: None,
     };
 
     #[test]
@@ -480,7 +478,7 @@ mod tests {
             reads: 1 << RAX | 1 << RCX,
             flags_changed: ALL,
             flags_settled: ALL,
-            with_constants: Some(WithConstants::CompareBoth { first, second, width: 32 }),
+            simple: Some(Simple::CompareBoth { first, second, width: 32 }),
             ..Effect::default()
         };
         let load = Effect { writes: 1 << RAX, ..Effect::default() };
@@ -495,11 +493,8 @@ mod tests {
 
     #[test]
     fn a_count_of_unknown_amounts_is_never_taken_for_the_same_again() {
-        let counts = Effect {
-            with_constants: None,
-            counts: Some(Counts { register: RCX, width: 64 }),
-            ..add(RCX, RCX, 64)
-        };
+        let simple = Some(Simple::Count { register: RCX, width: 64 });
+        let counts = Effect { simple, ..add(RCX, RCX, 64) };
         let alike = Alike::after(&stand(0, 4), &stand(0, 9), &[counts, SETTLES]).expect("it counts");
         assert!(alike.decides_nothing() && !alike.is_again(&stand(0, 9), &stand(0, 14), &[counts, SETTLES]));
         assert!(Alike::after(&stand(0, 4), &stand(0, 9), &[counts, test(15), SETTLES]).is_none());

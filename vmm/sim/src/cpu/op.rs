@@ -87,23 +87,13 @@ pub(crate) struct Effect {
     pub(crate) flags_changed: u32,
     /// Flags that are what it made them, whatever they were.
     pub(crate) flags_settled: u32,
-    /// It adds to a register, or subtracts from it, what does not depend on that register, and writes no other.
-    pub(crate) counts: Option<Counts>,
-    /// Its operation on registers and constants alone, if it is such an instruction.
-    pub(crate) with_constants: Option<WithConstants>,
-}
-
-/// A register that is counted up or down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) register: u8,
-    /// Bits of it: 32, and the upper half is cleared, or 64.
-    pub(crate) width: u32,
+    /// Its operation, if it is a simple one.
+    pub(crate) simple: Option<Simple>,
 }
 
 /// An instruction whose operands are general registers, by number, and constants, if any. `width` is that of its operands in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WithConstants {
+pub(crate) enum Simple {
     /// `to` becomes the sum.
     Add { to: u8, from: u8, plus: u64, width: u32 },
     /// Flags of the register and the mask.
@@ -114,6 +104,8 @@ pub(crate) enum WithConstants {
     CompareBoth { first: u8, second: u8, width: u32 },
     /// `to` becomes `from` if flags say so.
     Select { to: u8, from: u8, condition: Condition, width: u32 },
+    /// Something that does not depend on the register, and may be no constant, is added to it or subtracted.
+    Count { register: u8, width: u32 },
 }
 
 /// A condition on flags, as instructions encode it: `negated`, where the number is odd.

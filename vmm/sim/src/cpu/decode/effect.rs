@@ -4,7 +4,7 @@ use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpA
 
 use super::{Form, OperandPlace, general};
 use crate::cpu::flags::mask;
-use crate::cpu::op::{Condition, Counts, Effect, WithConstants};
+use crate::cpu::op::{Condition, Effect, Simple};
 
 /// The effects of an instruction.
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
@@ -12,8 +12,7 @@ pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction
         flags_read: instruction.rflags_read(),
         flags_changed: instruction.rflags_modified(),
         flags_settled: instruction.rflags_modified() & !instruction.rflags_undefined(),
-        counts: counts(instruction),
-        with_constants: with_constants(instruction),
+        simple: simple(instruction).or_else(|| count(instruction)),
         ..Effect::default()
     };
     for used in factory.info(instruction).used_registers() {
@@ -41,7 +40,7 @@ fn is_whole(register: Register) -> bool {
     register.is_gpr64() || register.is_gpr32()
 }
 
-fn counts(instruction: &Instruction) -> Option<Counts> {
+fn count(instruction: &Instruction) -> Option<Simple> {
     if instruction.op0_kind() != OpKind::Register {
         return None;
     }
@@ -54,18 +53,16 @@ fn counts(instruction: &Instruction) -> Option<Counts> {
     let is_same = |other: Register| bit_of(other).is_some_and(|bit| Some(bit) == bit_of(register));
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
     let depends = match (instruction.mnemonic(), instruction.op_kind(1)) {
-        (Mnemonic::Inc | Mnemonic::Dec, _) => false,
         // The sum is an address, of which the register is a part, once.
         (Mnemonic::Lea, _) => !base.is_gpr64() || !is_same(base) || is_same(index),
         (Mnemonic::Add | Mnemonic::Sub, OpKind::Register) => is_same(instruction.op1_register()),
         (Mnemonic::Add | Mnemonic::Sub, OpKind::Memory) => is_same(base) || is_same(index),
-        (Mnemonic::Add | Mnemonic::Sub, _) => false,
         _ => return None,
     };
-    (!depends).then_some(Counts { register: general(register)?, width })
+    (!depends).then_some(Simple::Count { register: general(register)?, width })
 }
 
-fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
+fn simple(instruction: &Instruction) -> Option<Simple> {
     use OperandPlace::{Absent, Immediate, Memory, Register as Place};
     let form = Form::of(instruction);
     let register = |operand| whole_or_low(instruction.op_register(operand));
@@ -75,35 +72,35 @@ fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
     if form.first != Place || width > 64 {
         return None;
     }
-    let add = |plus: u64| Some(WithConstants::Add { to: to()?, from: to()?, plus, width });
+    let add = |plus: u64| Some(Simple::Add { to: to()?, from: to()?, plus, width });
     match (instruction.mnemonic(), form.second) {
-        (Mnemonic::Mov, Place) => Some(WithConstants::Add { to: to()?, from: register(1)?, plus: 0, width }),
+        (Mnemonic::Mov, Place) => Some(Simple::Add { to: to()?, from: register(1)?, plus: 0, width }),
         (Mnemonic::Lea, Memory) => {
             let from = instruction.memory_base();
             let is_sum = instruction.memory_index() == Register::None && from.is_gpr64();
             let plus = instruction.memory_displacement64();
-            is_sum.then(|| Some(WithConstants::Add { to: to()?, from: whole_or_low(from)?, plus, width }))?
+            is_sum.then(|| Some(Simple::Add { to: to()?, from: whole_or_low(from)?, plus, width }))?
         }
         (Mnemonic::Inc, Absent) => add(1),
         (Mnemonic::Dec, Absent) => add(1_u64.wrapping_neg()),
         (Mnemonic::Add, Immediate) => add(constant()),
         (Mnemonic::Sub, Immediate) => add(constant().wrapping_neg()),
         (Mnemonic::Test, Immediate) => {
-            Some(WithConstants::Test { register: register(0)?, mask: constant(), width })
+            Some(Simple::Test { register: register(0)?, mask: constant(), width })
         }
         (Mnemonic::Test, Place) if instruction.op0_register() == instruction.op1_register() => {
-            Some(WithConstants::Test { register: register(0)?, mask: mask(width), width })
+            Some(Simple::Test { register: register(0)?, mask: mask(width), width })
         }
         (Mnemonic::Cmp, Place) => {
-            Some(WithConstants::CompareBoth { first: register(0)?, second: register(1)?, width })
+            Some(Simple::CompareBoth { first: register(0)?, second: register(1)?, width })
         }
         (Mnemonic::Cmp, Immediate) => {
-            Some(WithConstants::Compare { register: register(0)?, with: constant(), width })
+            Some(Simple::Compare { register: register(0)?, with: constant(), width })
         }
         // Two registers: neither a branch nor SETcc.
         (_, Place) if instruction.condition_code() != ConditionCode::None => {
             let condition = Condition(instruction.condition_code() as u8 - ConditionCode::o as u8);
-            Some(WithConstants::Select { to: to()?, from: register(1)?, condition, width })
+            Some(Simple::Select { to: to()?, from: register(1)?, condition, width })
         }
         _ => None,
     }
@@ -131,26 +128,27 @@ mod tests {
     const R9: u16 = 1 << 9;
 
     #[test]
-    fn what_counts_is_told_from_what_computes() {
-        let counts = |register, width| Some(Counts { register, width });
+    fn sums_and_counts_are_told_from_what_depends_on_more() {
+        let add = |to, from, plus, width| Some(Simple::Add { to, from, plus, width });
+        let count = |register, width| Some(Simple::Count { register, width });
         for (bytes, expected) in [
-            (&[0x49, 0xff, 0xc1][..], counts(9, 64)),         // inc r9
-            (&[0xff, 0xc8], counts(0, 32)),                   // dec eax
-            (&[0x48, 0x83, 0xc0, 0x05], counts(0, 64)),       // add rax, 5
-            (&[0x48, 0x01, 0xc8], counts(0, 64)),             // add rax, rcx
-            (&[0x48, 0x03, 0x01], counts(0, 64)),             // add rax, [rcx]
-            (&[0x48, 0x8d, 0x40, 0x01], counts(0, 64)),       // lea rax, [rax + 1]
-            (&[0x48, 0x8d, 0x44, 0x08, 0x01], counts(0, 64)), // lea rax, [rax + rcx + 1]
+            (&[0x49, 0xff, 0xc1][..], add(9, 9, 1, 64)),      // inc r9
+            (&[0xff, 0xc8], add(0, 0, u64::MAX, 32)),         // dec eax
+            (&[0x48, 0x83, 0xc0, 0x05], add(0, 0, 5, 64)),    // add rax, 5
+            (&[0x48, 0x01, 0xc8], count(0, 64)),              // add rax, rcx
+            (&[0x48, 0x03, 0x01], count(0, 64)),              // add rax, [rcx]
+            (&[0x48, 0x8d, 0x40, 0x01], add(0, 0, 1, 64)),    // lea rax, [rax + 1]
+            (&[0x48, 0x8d, 0x44, 0x08, 0x01], count(0, 64)),  // lea rax, [rax + rcx + 1]
             (&[0x48, 0x8d, 0x04, 0x00], None),                // lea rax, [rax + rax]
-            (&[0x48, 0x8d, 0x41, 0x01], None),                // lea rax, [rcx + 1]
+            (&[0x48, 0x8d, 0x41, 0x01], add(0, 1, 1, 64)),    // lea rax, [rcx + 1]
             (&[0x48, 0x01, 0xc0], None),                      // add rax, rax
             (&[0x48, 0x03, 0x00], None),                      // add rax, [rax]
             (&[0xfe, 0xc0], None),                            // inc al
             (&[0x48, 0xff, 0x00], None),                      // inc qword [rax]
             (&[0x48, 0x0f, 0xaf, 0xc1], None),                // imul rax, rcx
-            (&[0x48, 0x89, 0xc8], None),                      // mov rax, rcx
+            (&[0x48, 0x89, 0xc8], add(0, 1, 0, 64)),          // mov rax, rcx
         ] {
-            assert_eq!(effect(bytes).counts, expected, "{bytes:02x?}");
+            assert_eq!(effect(bytes).simple, expected, "{bytes:02x?}");
         }
     }
 
