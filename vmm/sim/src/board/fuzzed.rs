@@ -352,16 +352,4 @@ mod tests {
     fn fuzz_code_takes_time_and_does_the_same_if_spinning_is_skipped() {
         TARGET.run();
     }
-
-    #[test]
-    fn every_seed_executes_what_it_says() {
-        for (number, seed) in seeds().iter().enumerate() {
-            let ended = run(&Guest::new(seed), true);
-            println!(
-                "{number}: {:?} {:?}",
-                ended.happenings.len(),
-                ended.cpus.each_ref().map(|cpu| cpu.as_ref().map(|cpu| cpu.1))
-            );
-        }
-    }
 }

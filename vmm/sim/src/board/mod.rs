@@ -312,7 +312,7 @@ impl<M: Memory> Board<M> {
     pub fn host_wrote(&mut self, physical: u64) {
         let line = physical / LINE_BYTES;
         for watcher in self.fabric.lines.write_by_host(self.now_ps, line) {
-            self.wake(watcher, line);
+            self.wake(watcher, line, self.now_ps);
         }
     }
 

@@ -280,13 +280,9 @@ impl<M: Memory> Board<M> {
         ended
     }
 
-    /// A line that a parked CPU reads is lost, or written: it goes on with the first round that reads it after that.
-    pub(super) fn wake(&mut self, slot: u32, line: u64) {
-        self.wake_at(slot, line, self.now_ps);
-    }
-
-    /// [`Self::wake`] at a time that the board has not reached yet.
-    pub(super) fn wake_at(&mut self, slot: u32, line: u64, at_ps: u64) {
+    /// A line that a parked CPU reads is lost, or written, perhaps at a time that the board has not reached yet: the CPU goes on with
+    /// the first round that reads it after that.
+    pub(super) fn wake(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let rounds = parked.rounds_before(line, at_ps);
         let from_ps = parked.since_ps + rounds * parked.round_ps;

@@ -38,7 +38,7 @@ impl<M: Memory> Board<M> {
         }
         if served.need == Need::Write {
             for watcher in self.fabric.lines.take_watchers(line, served.cpu) {
-                self.wake(watcher, line);
+                self.wake(watcher, line, self.now_ps);
             }
         }
         if served.tag == FOR_A_STORE {
@@ -59,7 +59,7 @@ impl<M: Memory> Board<M> {
         let mut told = false;
         for (line, at_ps) in std::mem::take(&mut self.fabric.written) {
             for watcher in self.fabric.lines.take_watchers(line, writer) {
-                self.wake_at(watcher, line, at_ps);
+                self.wake(watcher, line, at_ps);
                 told = true;
             }
         }
@@ -73,7 +73,7 @@ impl<M: Memory> Board<M> {
             return;
         }
         for watcher in self.fabric.lines.seize(self.now_ps, slot, other) {
-            self.wake(watcher, other);
+            self.wake(watcher, other, self.now_ps);
         }
     }
     /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
@@ -83,7 +83,7 @@ impl<M: Memory> Board<M> {
         while let Some(store) = self.fabric.buffers[slot as usize].pop_front() {
             // First those that are parked, whose last rounds saw what was there before.
             for watcher in self.fabric.lines.seize(at_ps, slot, store.line()) {
-                self.wake_at(watcher, store.line(), at_ps);
+                self.wake(watcher, store.line(), at_ps);
             }
             self.fabric.memory.store(store.physical, store.bytes, store.value);
         }

@@ -249,16 +249,6 @@ fn a_store_to_ones_own_line_waits_for_those_before_it() {
 }
 
 #[test]
-fn an_alarm_stops_a_long_string_instruction_between_its_parts() {
-    let mut bench = Bench::new("haswell-2s", fill());
-    bench.start(0, CODE, DATA, 0);
-    bench.board.set_alarm(0, 3_333_000);
-    let happening = bench.board.run(u64::MAX / 2).expect("the alarm");
-    assert_eq!(happening.what, What::Alarm);
-    assert!(happening.at_ps < 3_433_000, "{happening:?}");
-}
-
-#[test]
 fn a_board_that_is_to_stop_does_so_wherever_it_is() {
     // Alone, a CPU has no reason to stop; with others, each does at every turn.
     for cpus in [1, 2] {
@@ -314,6 +304,7 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         ("fence", fence()),
         ("line", add()),
         ("spin", wait_for_flag()),
+        ("string", fill()),
     ] {
         let mut bench = Bench::new("haswell-2s", code);
         bench.start(0, CODE, DATA, u64::MAX);
@@ -322,7 +313,8 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert_eq!(happening.what, What::Alarm, "{name}");
         let late_ps = happening.at_ps - AT_PS;
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
-        assert!(name != "pause" || late_ps < 100_000, "at the first PAUSE: {late_ps} ps late");
+        // At the first PAUSE, or between two parts of the instruction.
+        assert!(!["pause", "string"].contains(&name) || late_ps < 100_000, "{name}: {late_ps} ps late");
     }
 }
 
