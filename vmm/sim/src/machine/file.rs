@@ -308,14 +308,6 @@ impl Preset {
 mod tests {
     use super::*;
 
-    fn refusal(change: impl Fn(&str) -> String) -> String {
-        let good = presets().first().expect("there are presets").text;
-        Machine::parse("test", good).expect("the preset is good");
-        let bad = change(good);
-        assert_ne!(bad, good, "the change did nothing");
-        Machine::parse("test", &bad).expect_err("the file is bad").to_string()
-    }
-
     /// Replaces the whole line that begins with `key`.
     fn with_line(text: &str, key: &str, line: &str) -> String {
         let lines = text.lines().map(|old| if old.starts_with(key) { line } else { old });
@@ -324,36 +316,27 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_refused_with_the_place_and_the_remedy() {
-        let socket = |line: &'static str| refusal(move |text| with_line(text, "socket-ns", line));
-        assert!(socket("").contains("missing field `socket-ns`"), "{}", socket(""));
-        assert!(
-            socket("socket-ns = { value = -1, source = \"E\" }")
-                .contains("line.socket-ns is -1: it must be 0 to")
-        );
-        assert!(socket("socket-ns = { value = nan, source = \"E\" }").contains("line.socket-ns is NaN"));
-        assert!(
-            socket("socket-ns = { value = 1, source = \"rumour\" }")
-                .contains("`rumour` is not among [sources]")
-        );
-        assert!(socket("socket-ns = 47").contains("expected { value = ..., source"));
-        assert!(refusal(|text| with_line(text, "format", "format = 9")).contains("format 9 is unknown"));
-        assert!(refusal(|text| with_line(text, "sockets", "sockets = 400")).contains("CPUs: at most 1024"));
-        assert!(refusal(|text| format!("typo = 1\n{text}")).contains("unknown field `typo`"));
-        let model = |line: &str| refusal(|text| format!("{text}\n[model]\n{line}\n"));
-        assert!(model("jiter = 0").contains("unknown field `jiter`"), "{}", model("jiter = 0"));
-        assert!(model("jitter = 0.6").contains("model.jitter is 0.6: it must be 0 to 0.5"));
-        assert!(model("jitter = nan").contains("model.jitter is NaN"));
-        assert!(
-            model("placement = \"first\"").contains("unknown variant `first`, expected `last` or `lowest`")
-        );
-        assert!(
-            refusal(|text| with_line(
-                text,
-                "instruction-ns",
-                "instruction-ns = { value = 0, source = \"E\" }"
-            ))
-            .contains("time would stand still")
-        );
+        let good = presets()[0].text;
+        for (key, line, message) in [
+            ("socket-ns", "", "missing field `socket-ns`"),
+            ("socket-ns", "socket-ns = { value = -1, source = \"E\" }", "line.socket-ns is -1: it must be 0 to"),
+            ("socket-ns", "socket-ns = { value = nan, source = \"E\" }", "line.socket-ns is NaN"),
+            ("socket-ns", "socket-ns = { value = 1, source = \"rumour\" }", "`rumour` is not among [sources]"),
+            ("socket-ns", "socket-ns = 47", "expected { value = ..., source"),
+            ("instruction-ns", "instruction-ns = { value = 0, source = \"E\" }", "time would stand still"),
+            ("format", "format = 9", "format 9 is unknown"),
+            ("sockets", "sockets = 400", "CPUs: at most 1024"),
+            ("title", "title = \"\"\ntypo = 1", "unknown field `typo`"),
+            ("[cpu]", "[model]\njiter = 0\n[cpu]", "unknown field `jiter`"),
+            ("[cpu]", "[model]\njitter = 0.6\n[cpu]", "model.jitter is 0.6: it must be 0 to 0.5"),
+            ("[cpu]", "[model]\njitter = nan\n[cpu]", "model.jitter is NaN"),
+            ("[cpu]", "[model]\nplacement = \"first\"\n[cpu]", "unknown variant `first`, expected `last` or `lowest`"),
+        ] {
+            let bad = with_line(good, key, line);
+            assert_ne!(bad.trim_end(), good.trim_end(), "the change did nothing");
+            let error = Machine::parse("test", &bad).expect_err("the file is bad").to_string();
+            assert!(error.contains(message), "{error}");
+        }
     }
 
     /// A pause loop of a guest ends in an exit where its PAUSEs are closer than 128 ticks of the TSC, which is slower than the core.
@@ -393,11 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_is_a_machine_of_its_own_name() {
+    fn every_preset_has_its_own_name_and_longer_ways_farther_away() {
         for preset in presets() {
-            let machine = preset.machine();
-            assert_eq!(machine.name, preset.name);
-            assert!(machine.costs.pause_ps > 0 && machine.topology.cpus() > 1, "{}", preset.name);
+            let Machine { name, topology, costs, .. } = preset.machine();
+            assert_eq!(name, preset.name);
+            assert!(costs.pause_ps > 0 && topology.cpus() > 1, "{name}");
+            let LineCosts { sibling_ps, near_ps, socket_ps, hops_ps, .. } = costs.line;
+            let by_distance = [&[sibling_ps, near_ps, socket_ps], &hops_ps[..]].concat();
+            assert!(by_distance.is_sorted(), "{name}: {by_distance:?}");
         }
     }
 }

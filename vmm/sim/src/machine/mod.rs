@@ -197,14 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_from_farther_away_takes_longer() {
-        for preset in presets() {
-            let line = preset.machine().costs.line;
-            let by_distance = [&[line.sibling_ps, line.near_ps, line.socket_ps], &line.hops_ps[..]].concat();
-            assert!(by_distance.is_sorted(), "{}: {by_distance:?}", preset.name);
-        }
-    }
-    #[test]
     fn fuzz_machine_any_text_is_refused_or_is_a_machine() {
         fuzzed::TARGET.run();
     }
