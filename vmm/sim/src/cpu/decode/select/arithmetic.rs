@@ -2,7 +2,7 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::{of_source, reading_second, sized, wide};
+use super::{first, placed, second, sized, target, value, wide};
 use crate::cpu::bus::Bus;
 use crate::cpu::decode::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::decode::{Form, width};
@@ -14,16 +14,11 @@ use crate::cpu::operations::{
 
 /// SHLD and SHRD.
 macro_rules! shift_double {
-    ($instruction:expr, $form:expr, $right:literal) => {{
-        let by_register = $instruction.op_kind(2) == OpKind::Register;
-        Some(match ($form.first, by_register) {
-            (InRegister, false) => wide!($form.width, shifts::shift_double, [First, AsImmediate], $right),
-            (InRegister, true) => wide!($form.width, shifts::shift_double, [First, Cl], $right),
-            (Memory, false) => wide!($form.width, shifts::shift_double, [At<false>, AsImmediate], $right),
-            (Memory, true) => wide!($form.width, shifts::shift_double, [At<false>, Cl], $right),
-            _ => return None,
-        })
-    }};
+    ($instruction:expr, $form:expr, $right:literal) => {
+        Some(placed!($form.first, T: InRegister => First, Memory => At<false>;
+            placed!($instruction.op_kind(2), S: OpKind::Register => Cl, OpKind::Immediate8 => AsImmediate;
+                wide!($form.width, shifts::shift_double, [T, S], $right))))
+    };
 }
 
 pub(super) fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
@@ -48,9 +43,9 @@ pub(super) fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Opti
         Mnemonic::Ror => shift::<B, shifts::RotateRight>(form),
         Mnemonic::Rcl => shift::<B, shifts::RotateCarryLeft>(form),
         Mnemonic::Rcr => shift::<B, shifts::RotateCarryRight>(form),
-        Mnemonic::Mul => Some(of_source!(form, a::multiply)),
-        Mnemonic::Div => Some(of_source!(form, a::divide)),
-        Mnemonic::Idiv => Some(of_source!(form, a::divide_signed)),
+        Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S]))),
+        Mnemonic::Div => Some(first!(form, S => sized!(form.width, a::divide, [S]))),
+        Mnemonic::Idiv => Some(first!(form, S => sized!(form.width, a::divide_signed, [S]))),
         Mnemonic::Imul => multiply_signed(instruction, form),
         Mnemonic::Shld => shift_double!(instruction, form, false),
         Mnemonic::Shrd => shift_double!(instruction, form, true),
@@ -59,82 +54,59 @@ pub(super) fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Opti
 }
 
 fn binary<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
-    Some(match (form.first, form.second, form.lock) {
-        (InRegister, InRegister, _) => sized!(form.width, a::binary, [K, First, Second]),
-        (InRegister, Memory, _) => sized!(form.width, a::binary, [K, First, InMemory]),
-        (InRegister, Immediate, _) => sized!(form.width, a::binary, [K, First, AsImmediate]),
-        (Memory, InRegister, false) => sized!(form.width, a::binary, [K, At<false>, Second]),
-        (Memory, InRegister, true) => sized!(form.width, a::binary, [K, At<true>, Second]),
-        (Memory, Immediate, false) => sized!(form.width, a::binary, [K, At<false>, AsImmediate]),
-        (Memory, Immediate, true) => sized!(form.width, a::binary, [K, At<true>, AsImmediate]),
-        _ => return None,
+    Some(match form.second {
+        Memory => sized!(form.width, a::binary, [K, First, InMemory]),
+        _ => target!(form, T => value!(form, S => sized!(form.width, a::binary, [K, T, S]))),
     })
 }
 
 fn compare<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
-    Some(match (form.first, form.second) {
-        (InRegister, InRegister) => sized!(form.width, a::compare, [K, First, Second]),
-        (InRegister, Memory) => sized!(form.width, a::compare, [K, First, InMemory]),
-        (InRegister, Immediate) => sized!(form.width, a::compare, [K, First, AsImmediate]),
-        (Memory, InRegister) => sized!(form.width, a::compare, [K, InMemory, Second]),
-        (Memory, Immediate) => sized!(form.width, a::compare, [K, InMemory, AsImmediate]),
-        _ => return None,
+    Some(match form.second {
+        Memory => sized!(form.width, a::compare, [K, First, InMemory]),
+        _ => first!(form, A => value!(form, S => sized!(form.width, a::compare, [K, A, S]))),
     })
 }
 
 fn unary<B: Bus, K: Unary>(form: &Form) -> Option<Run<B>> {
-    Some(match (form.first, form.lock) {
-        (InRegister, _) => sized!(form.width, a::unary, [K, First]),
-        (Memory, false) => sized!(form.width, a::unary, [K, At<false>]),
-        (Memory, true) => sized!(form.width, a::unary, [K, At<true>]),
-        _ => return None,
-    })
+    Some(target!(form, T => sized!(form.width, a::unary, [K, T])))
 }
 
 fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
-    Some(match (form.first, form.second) {
-        (InRegister, Immediate) => sized!(form.width, shifts::shift, [K, First, AsImmediate]),
-        (InRegister, InRegister) => sized!(form.width, shifts::shift, [K, First, Cl]),
-        (Memory, Immediate) => sized!(form.width, shifts::shift, [K, At<false>, AsImmediate]),
-        (Memory, InRegister) => sized!(form.width, shifts::shift, [K, At<false>, Cl]),
-        _ => return None,
-    })
+    Some(placed!(form.first, T: InRegister => First, Memory => At<false>;
+        placed!(form.second, S: InRegister => Cl, Immediate => AsImmediate;
+            sized!(form.width, shifts::shift, [K, T, S]))))
 }
 
 fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match instruction.op_count() {
-        1 => of_source!(form, a::multiply_signed),
-        2 => reading_second!(wide, form.width, form.second, a::multiply_to, [First], []),
-        _ => reading_second!(wide, form.width, form.second, a::multiply_to, [], [AsImmediate]),
+        1 => first!(form, S => sized!(form.width, a::multiply_signed, [S])),
+        2 => second!(form, S => wide!(form.width, a::multiply_to, [First, S])),
+        _ => second!(form, S => wide!(form.width, a::multiply_to, [S, AsImmediate])),
     })
 }
 
 /// Single bits of an operand, and where its bits are.
 pub(super) fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
-    let (width, second) = (form.width, form.second);
     Some(match instruction.mnemonic() {
         Mnemonic::Bt => return bit::<B, bits::Look>(form),
         Mnemonic::Bts => return bit::<B, bits::Set>(form),
         Mnemonic::Btr => return bit::<B, bits::Reset>(form),
         Mnemonic::Btc => return bit::<B, bits::Complement>(form),
-        Mnemonic::Bsf => reading_second!(wide, width, second, bits::scan, [], [], false),
-        Mnemonic::Bsr => reading_second!(wide, width, second, bits::scan, [], [], true),
-        Mnemonic::Tzcnt => reading_second!(wide, width, second, bits::count_zeros, [], [], false),
-        Mnemonic::Lzcnt => reading_second!(wide, width, second, bits::count_zeros, [], [], true),
-        Mnemonic::Popcnt => reading_second!(wide, width, second, bits::count_ones, [], []),
-        Mnemonic::Bswap => wide!(width, bits::swap_bytes, []),
+        Mnemonic::Bsf => second!(form, S => wide!(form.width, bits::scan, [S], false)),
+        Mnemonic::Bsr => second!(form, S => wide!(form.width, bits::scan, [S], true)),
+        Mnemonic::Tzcnt => second!(form, S => wide!(form.width, bits::count_zeros, [S], false)),
+        Mnemonic::Lzcnt => second!(form, S => wide!(form.width, bits::count_zeros, [S], true)),
+        Mnemonic::Popcnt => second!(form, S => wide!(form.width, bits::count_ones, [S])),
+        Mnemonic::Bswap => wide!(form.width, bits::swap_bytes, []),
         _ => return None,
     })
 }
 
 fn bit<B: Bus, K: bits::BitChange>(form: &Form) -> Option<Run<B>> {
-    Some(match (form.first, form.second, form.lock) {
-        (InRegister, InRegister, _) => wide!(form.width, bits::bit_of_register, [K, Second]),
-        (InRegister, Immediate, _) => wide!(form.width, bits::bit_of_register, [K, AsImmediate]),
-        (Memory, InRegister, false) => wide!(form.width, bits::bit_of_memory, [K, Second], false),
-        (Memory, InRegister, true) => wide!(form.width, bits::bit_of_memory, [K, Second], true),
-        (Memory, Immediate, false) => wide!(form.width, bits::bit_of_memory, [K, AsImmediate], false),
-        (Memory, Immediate, true) => wide!(form.width, bits::bit_of_memory, [K, AsImmediate], true),
+    Some(match (form.first, form.lock) {
+        (InRegister, _) => value!(form, S => wide!(form.width, bits::bit_of_register, [K, S])),
+        (Memory, false) => value!(form, S => wide!(form.width, bits::bit_of_memory, [K, S], false)),
+        (Memory, true) => value!(form, S => wide!(form.width, bits::bit_of_memory, [K, S], true)),
         _ => return None,
     })
 }
@@ -153,19 +125,12 @@ pub(super) fn fields<B: Bus>(instruction: &Instruction, form: &Form) -> Option<R
         Mnemonic::Blsi => of_one::<B, bits::LowestSet>(form),
         Mnemonic::Blsmsk => of_one::<B, bits::MaskToLowest>(form),
         Mnemonic::Blsr => of_one::<B, bits::ResetLowest>(form),
-        Mnemonic::Rorx => Some(reading_second!(
-            wide,
-            form.width,
-            form.second,
-            bits::combine,
-            [bits::RotateRight],
-            [AsImmediate]
-        )),
+        Mnemonic::Rorx => {
+            Some(second!(form, S => wide!(form.width, bits::combine, [bits::RotateRight, S, AsImmediate])))
+        }
         Mnemonic::Mulx if ends_in_memory(instruction) => Some(wide!(form.width, bits::multiply, [InMemory])),
         Mnemonic::Mulx => Some(wide!(form.width, bits::multiply, [Third])),
-        Mnemonic::Crc32 => {
-            Some(reading_second!(sized, width(instruction, 1), form.second, bits::checksum, [], []))
-        }
+        Mnemonic::Crc32 => Some(second!(form, S => sized!(width(instruction, 1), bits::checksum, [S]))),
         _ => None,
     }
 }
@@ -191,5 +156,5 @@ fn of_middle<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
 }
 
 fn of_one<B: Bus, K: Unary>(form: &Form) -> Option<Run<B>> {
-    Some(reading_second!(wide, form.width, form.second, bits::of_one, [K], []))
+    Some(second!(form, S => wide!(form.width, bits::of_one, [K, S])))
 }

@@ -58,31 +58,52 @@ macro_rules! conditional {
     };
 }
 
-/// A function whose only operand is read.
-macro_rules! of_source {
-    ($form:expr, $function:path) => {
-        match $form.first {
-            InRegister => sized!($form.width, $function, [First]),
-            _ => sized!($form.width, $function, [InMemory]),
-        }
-    };
-}
-
-/// A function that reads the second operand, a register or memory: that comes between the other generics.
-macro_rules! reading_second {
-    (
-        $sizes:ident, $width:expr, $second:expr, $function:path,
-        [$($before:ty),*], [$($after:ty),*] $(, $constant:expr)?
-    ) => {
-        match $second {
-            InRegister => $sizes!($width, $function, [$($before,)* Second $(, $after)*] $(, $constant)?),
-            Memory => $sizes!($width, $function, [$($before,)* InMemory $(, $after)*] $(, $constant)?),
+/// A function for the place of an operand, which it knows as the type `$name`.
+macro_rules! placed {
+    ($place:expr, $name:ident: $($case:pat => $type:ty),+; $function:expr) => {
+        match $place {
+            $($case => {
+                type $name = $type;
+                $function
+            })+
             _ => return None,
         }
     };
 }
 
-use {conditional, of_source, reading_second, sized, wide};
+/// A function that reads and writes the first operand.
+macro_rules! target {
+    ($form:expr, $name:ident => $function:expr) => {
+        placed!(
+            ($form.first, $form.lock),
+            $name: (InRegister, _) => First, (Memory, false) => At<false>, (Memory, true) => At<true>;
+            $function
+        )
+    };
+}
+
+/// A function that reads the first operand.
+macro_rules! first {
+    ($form:expr, $name:ident => $function:expr) => {
+        placed!($form.first, $name: InRegister => First, Memory => InMemory; $function)
+    };
+}
+
+/// A function that reads the second operand, a register or memory.
+macro_rules! second {
+    ($form:expr, $name:ident => $function:expr) => {
+        placed!($form.second, $name: InRegister => Second, Memory => InMemory; $function)
+    };
+}
+
+/// A function that reads the second operand, a register or an immediate one.
+macro_rules! value {
+    ($form:expr, $name:ident => $function:expr) => {
+        placed!($form.second, $name: InRegister => Second, Immediate => AsImmediate; $function)
+    };
+}
+
+use {conditional, first, placed, second, sized, target, value, wide};
 
 pub(super) fn not_covered<B: Bus>() -> Op<B> {
     plain(operations::control::not_covered)

@@ -2,7 +2,7 @@
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::{conditional, reading_second, sized, wide};
+use super::{conditional, placed, second, sized, target, value, wide};
 use crate::cpu::bus::Bus;
 use crate::cpu::decode::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::decode::{Form, width};
@@ -26,9 +26,7 @@ pub(super) fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Ru
         (Mnemonic::Xchg, InRegister, _) => sized!(form.width, data::exchange, [First]),
         // With memory it is locked, prefix or not.
         (Mnemonic::Xchg, Memory, _) => sized!(form.width, data::exchange, [At<true>]),
-        (Mnemonic::Xadd, InRegister, _) => sized!(form.width, a::exchange_add, [First]),
-        (Mnemonic::Xadd, Memory, false) => sized!(form.width, a::exchange_add, [At<false>]),
-        (Mnemonic::Xadd, Memory, true) => sized!(form.width, a::exchange_add, [At<true>]),
+        (Mnemonic::Xadd, ..) => target!(form, T => sized!(form.width, a::exchange_add, [T])),
         (Mnemonic::Cmpxchg, InRegister, _) => sized!(form.width, a::compare_exchange_register, []),
         (Mnemonic::Cmpxchg, Memory, false) => sized!(form.width, a::compare_exchange, [At<false>]),
         (Mnemonic::Cmpxchg, Memory, true) => sized!(form.width, a::compare_exchange, [At<true>]),
@@ -62,12 +60,9 @@ fn mov<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
         return None;
     }
     Some(match (form.first, form.second) {
-        (InRegister, InRegister | Memory) => {
-            reading_second!(sized, form.width, form.second, data::move_to_register, [], [])
-        }
         (InRegister, Immediate) => sized!(form.width, data::move_to_register, [AsImmediate]),
-        (Memory, InRegister) => sized!(form.width, data::move_to_memory, [Second]),
-        (Memory, Immediate) => sized!(form.width, data::move_to_memory, [AsImmediate]),
+        (InRegister, _) => second!(form, S => sized!(form.width, data::move_to_register, [S])),
+        (Memory, _) => value!(form, S => sized!(form.width, data::move_to_memory, [S])),
         _ => return None,
     })
 }
@@ -75,11 +70,11 @@ fn mov<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
 fn extend<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let signed = instruction.mnemonic() != Mnemonic::Movzx;
     Some(match (width(instruction, 1), signed) {
-        (8, false) => reading_second!(wide, form.width, form.second, data::extend_zero, [], [], 8),
-        (16, false) => reading_second!(wide, form.width, form.second, data::extend_zero, [], [], 16),
-        (8, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 8),
-        (16, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 16),
-        (32, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 32),
+        (8, false) => second!(form, S => wide!(form.width, data::extend_zero, [S], 8)),
+        (16, false) => second!(form, S => wide!(form.width, data::extend_zero, [S], 16)),
+        (8, true) => second!(form, S => wide!(form.width, data::extend_sign, [S], 8)),
+        (16, true) => second!(form, S => wide!(form.width, data::extend_sign, [S], 16)),
+        (32, true) => second!(form, S => wide!(form.width, data::extend_sign, [S], 32)),
         _ => return None,
     })
 }
@@ -106,7 +101,7 @@ pub(super) fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Op
         (1, InRegister, 8) => conditional!(code, C => data::set_register::<B, C>),
         (1, Memory, 8) => conditional!(code, C => data::set_memory::<B, C>),
         (2, InRegister, _) => {
-            conditional!(code, C => reading_second!(wide, form.width, form.second, data::move_if, [], [], C))
+            conditional!(code, C => second!(form, S => wide!(form.width, data::move_if, [S], C)))
         }
         _ => return None,
     })
