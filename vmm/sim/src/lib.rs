@@ -17,3 +17,4 @@ pub use cpu::code::Code;
 pub use cpu::decode::covers;
 pub use cpu::ram::{Partition, Ram};
 pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};
+pub use sourced::FileError;

@@ -175,7 +175,7 @@ impl<M: Memory> Board<M> {
             && self.try_next((slot, from), cpu, &mut last, &mut ahead, &mut effects)
         {}
         cpu.go_back(&ahead.begin, instructions);
-        self.fabric.set_round(slot, round);
+        self.fabric.rounds[slot as usize] = round;
         (ahead.rounds() >= FEWEST && ahead.lines.len() <= MOST_LINES).then_some(ahead)
     }
 

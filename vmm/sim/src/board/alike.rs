@@ -216,7 +216,7 @@ impl Alike {
             None => differ >> register & 1 == 0,
         };
         let differing_flags = bits_of(end.differing_flags);
-        if !(0..16).all(as_found) || (last.rflags() ^ here.rflags()) & !differing_flags != 0 {
+        if !(0..16).all(as_found) || (last.rflags ^ here.rflags) & !differing_flags != 0 {
             return None;
         }
         let counters = (0..).zip(&end.counted).filter_map(|(register, counted)| {
@@ -248,7 +248,7 @@ impl Alike {
     pub(super) fn is_again(&self, last: &Stand, here: &Stand, round: &[Effect]) -> bool {
         let Some((then, effects)) = &self.known else { return false };
         self.counters.lead(then, here)
-            && (then.rflags() ^ here.rflags()) & !self.differing_flags == 0
+            && (then.rflags ^ here.rflags) & !self.differing_flags == 0
             && self.decisions.iter().all(|it| it.is_as_told(last, 0))
             && effects == round
     }

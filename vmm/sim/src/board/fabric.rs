@@ -150,7 +150,7 @@ pub(super) struct Running {
     /// As much of that as earlier attempts have paid.
     paid_ps: u64,
     /// Lines that have just come, for the instruction that waited for them.
-    granted: [Option<u64>; 2],
+    pub(super) granted: [Option<u64>; 2],
     /// Lines of the last access that crossed into another line, and instructions completed before it.
     pub(super) crossed: Option<(u64, [u64; 2])>,
     /// Instructions completed before the present access that writes, and when that began.
@@ -175,7 +175,7 @@ pub(super) struct Fabric<M> {
     pub(super) buffers: Vec<Buffer>,
     pub(super) filters: Vec<PauseFilter>,
     /// Current round of each CPU.
-    rounds: Vec<Round>,
+    pub(super) rounds: Vec<Round>,
     pub(super) why: Why,
     /// The instruction of each CPU that was stopped.
     attempts: Vec<Attempt>,
@@ -218,11 +218,6 @@ impl<M: Memory> Fabric<M> {
         self.why = Why::Nothing;
     }
 
-    /// The instruction that comes next has the lines that it waited for.
-    pub(super) fn grant(&mut self, lines: [Option<u64>; 2]) {
-        self.running.granted = lines;
-    }
-
     /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
     /// `past`: the CPU has executed it, when its core had all lines.
     pub(super) fn begin_trial(&mut self, past: bool) {
@@ -249,11 +244,6 @@ impl<M: Memory> Fabric<M> {
     /// The present round of `cpu` has left the guest, which its driver has noticed.
     pub(super) fn end_quiet(&mut self, cpu: u32) {
         self.rounds[cpu as usize].loud = true;
-    }
-
-    /// A round as it was.
-    pub(super) fn set_round(&mut self, cpu: u32, round: Round) {
-        self.rounds[cpu as usize] = round;
     }
 
     /// Begins a round of `cpu`, which has completed `instructions`.

@@ -484,7 +484,7 @@ impl<M: Memory> Board<M> {
                 end_ps,
             };
             self.fabric.begin(slot, &from);
-            self.fabric.grant(std::mem::take(&mut granted));
+            self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());

@@ -113,7 +113,7 @@ impl<M: Memory> Board<M> {
         let last = last.filter(|last| round.instructions == last.instructions);
         let clock = round.clock;
         let parked = match &last {
-            Some(last) if last.stand.rip() != here.stand.rip() => None,
+            Some(last) if last.stand.rip != here.stand.rip => None,
             Some(last) if clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
             Some(last) if last.stand == here.stand => {
                 let round = RoundEnd {
@@ -204,7 +204,7 @@ impl<M: Memory> Board<M> {
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let next = self.trial(slot, cpu, (&from, &here.stand), false)?;
         let is_dead = self.trial(slot, cpu, (&from, &last.stand), false).is_some_and(|other| other == next);
-        if !is_dead || next.stand.rip() != here.stand.rip() {
+        if !is_dead || next.stand.rip != here.stand.rip {
             return None;
         }
         let clock = Some((here.stand.clone(), from));
@@ -213,8 +213,8 @@ impl<M: Memory> Board<M> {
         let mut leaves = |board: &mut Self, round: u64| {
             let later = From { at_ps: begins(round), ..from };
             board.trial(slot, cpu, (&later, &here.stand), false).is_none_or(|ended| {
-                (ended.stand.rip(), ended.round_ps, ended.instructions)
-                    != (next.stand.rip(), next.round_ps, next.instructions)
+                (ended.stand.rip, ended.round_ps, ended.instructions)
+                    != (next.stand.rip, next.round_ps, next.instructions)
             })
         };
         // Stays at `stays`, and leaves at `gone`.
@@ -276,7 +276,7 @@ impl<M: Memory> Board<M> {
             reads: self.fabric.round().reads.clone(),
         });
         cpu.go_back(&before, instructions);
-        self.fabric.set_round(slot, round);
+        self.fabric.rounds[slot as usize] = round;
         ended
     }
 

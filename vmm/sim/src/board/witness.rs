@@ -112,12 +112,6 @@ struct Counted {
     mark_at: Option<u64>,
 }
 
-impl Spent {
-    fn new(slots: usize, marked: fn(u32) -> u32) -> Self {
-        Self { slots: vec![Counted::default(); slots], by: HashMap::new(), marked }
-    }
-}
-
 impl<M: Memory> Board<M> {
     /// Has `witness` look at all CPUs.
     pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
@@ -140,15 +134,15 @@ impl<M: Memory> Board<M> {
             let mut told = false;
             self.witness.take_if(|witness| witness.is_done());
             if let Some(witness) = &mut self.witness {
-                if before >= cpu.asked_at() {
+                if before >= cpu.asked_at {
                     self.stopped = witness.stands(cpu, at_ps);
                     if self.stopped.is_some() {
                         return Event::Limit;
                     }
                 }
                 told = witness.wants_steps(at_ps);
-                if cpu.asked_at() > before {
-                    next = next.min(cpu.asked_at());
+                if cpu.asked_at > before {
+                    next = next.min(cpu.asked_at);
                 }
             }
             if told || self.spent.is_some() {
@@ -187,7 +181,8 @@ impl<M: Memory> Board<M> {
     /// From now on the board can say where time goes, of the CPUs that [`Self::count_time_of`] is called for. `marked` has few
     /// results for all that a guest may write.
     pub fn count_time(&mut self, marked: fn(u32) -> u32) {
-        self.spent.get_or_insert_with(|| Box::new(Spent::new(self.slots.len(), marked)));
+        let slots = vec![Counted::default(); self.slots.len()];
+        self.spent.get_or_insert_with(|| Box::new(Spent { slots, by: HashMap::new(), marked }));
     }
 
     /// From now on the time of the CPU in the slot counts, with the 32 bits at the physical address `mark_at` as its mark; `None`:

@@ -193,21 +193,11 @@ pub(crate) enum Out {
 pub(crate) struct Stand {
     /// The part of [`Cpu::file`] that is in use.
     file: [u64; slot::USED],
-    rip: u64,
-    rflags: u64,
+    pub(crate) rip: u64,
+    pub(crate) rflags: u64,
 }
 
 impl Stand {
-    /// Address of the next instruction.
-    pub(crate) fn rip(&self) -> u64 {
-        self.rip
-    }
-
-    /// The flags.
-    pub(crate) fn rflags(&self) -> u64 {
-        self.rflags
-    }
-
     /// The general registers that `other` has other values in, a bit each; `None` if more differs, but for flags.
     pub(crate) fn differs_in(&self, other: &Self) -> Option<u16> {
         let others = self.rip == other.rip && self.file[16..] == other.file[16..];
@@ -336,10 +326,6 @@ impl Cpu {
     /// The [`Witness`](crate::board::Witness) is asked when it has completed this many instructions.
     pub fn ask_at(&mut self, instructions: u64) {
         self.asked_at = instructions;
-    }
-
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.asked_at
     }
 
     /// Counts instructions that the driver has carried out in its place.

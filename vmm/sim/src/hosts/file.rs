@@ -1,25 +1,14 @@
 //! The files that describe the schedulers of hosts, some of which are built in.
 
 use serde::Deserialize;
-use thiserror::Error;
 
 use crate::hosts::policy::{
     Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
 };
-use crate::sourced::{Sourced, Sources, read};
+use crate::sourced::{FileError, Sourced, Sources, read};
 
 /// The longest time in a file, a second.
 const MOST_US: f64 = 1e6;
-
-/// A fault in a host file.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("host file {name}: {what}")]
-pub struct HostError {
-    /// The file, or the preset.
-    pub name: String,
-    /// Place, fault, and remedy.
-    pub what: String,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -143,9 +132,9 @@ impl Host {
     /// Reads a host from the text of its file; `name` is for messages.
     ///
     /// # Errors
-    /// [`HostError`]: what is wrong, where, and what would be right.
-    pub fn parse(name: &str, text: &str) -> Result<Self, HostError> {
-        let refuse = |what: String| HostError { name: name.into(), what };
+    /// [`FileError`]: what is wrong, where, and what would be right.
+    pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
+        let refuse = |what: String| FileError { kind: "host", name: name.into(), what };
         let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
         host(&file, text).map_err(refuse)
     }

@@ -37,7 +37,7 @@ mod queue;
 mod scheduler;
 mod waiting;
 
-pub use file::{HostError, HostPreset, presets};
+pub use file::{HostPreset, presets};
 pub use policy::{
     Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
     scale,

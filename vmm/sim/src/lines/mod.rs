@@ -194,14 +194,9 @@ impl State {
         self.cpu_at(Self::WRITER)
     }
 
-    /// No CPU of its core has written it, or this one has last.
-    fn set_writer(&mut self, cpu: Option<u32>) {
-        self.set_cpu_at(Self::WRITER, cpu);
-    }
-
     /// A CPU, or the host, has written it, and no sibling of that has it yet.
     fn is_written_by(&mut self, cpu: Option<u32>) {
-        self.set_writer(cpu);
+        self.set_cpu_at(Self::WRITER, cpu);
         self.put(Self::SIBLING_HAS_IT, false);
     }
 
@@ -642,7 +637,7 @@ impl Lines {
             }
             (Need::Read, Copies::Memory) => {
                 state.set_copies(Copies::One(place.core));
-                state.set_writer(None);
+                state.set_cpu_at(State::WRITER, None);
             }
             // The sibling's stores came with the line.
             (Need::Read, Copies::One(owner)) if owner == place.core => {

@@ -6,7 +6,7 @@ use super::Request;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     /// Clusters with requests that wait, in no order.
-    clusters: Vec<(u16, Vec<Request>)>,
+    pub(super) clusters: Vec<(u16, Vec<Request>)>,
     /// Grants in a row within one cluster while others waited elsewhere.
     streak: u32,
 }
@@ -48,11 +48,5 @@ impl Queue {
             self.clusters = Vec::new();
         }
         Some(taken)
-    }
-
-    /// Room for clusters.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.clusters.capacity()
     }
 }

@@ -168,7 +168,7 @@ fn a_line_that_no_cpu_waits_for_keeps_no_lists() {
     lines.watch(0, 7);
     lines.forget(0, 7);
     let line = lines.peek(7).expect("it was used");
-    assert_eq!((line.watchers.capacity(), line.waiting.capacity()), (0, 0));
+    assert_eq!((line.watchers.capacity(), line.waiting.clusters.capacity()), (0, 0));
 }
 
 /// The order in which CPUs that all wait for one line get it, and when.

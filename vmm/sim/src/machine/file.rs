@@ -1,23 +1,12 @@
 //! The files that describe machines, some of which are built in.
 
 use serde::Deserialize;
-use thiserror::Error;
 
 use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology};
-use crate::sourced::{Figure, Sources, read};
+use crate::sourced::{Figure, FileError, Sources, read};
 
 /// No cost is longer than this: a second.
 const MOST_NS: f64 = 1e9;
-
-/// An error in a machine file.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("machine file {name}: {what}")]
-pub struct MachineError {
-    /// The file, or the preset.
-    pub name: String,
-    /// The place, the error and the remedy.
-    pub what: String,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -107,9 +96,9 @@ impl Machine {
     /// Reads a machine from the text of its file; `name` is for messages.
     ///
     /// # Errors
-    /// [`MachineError`]: what is wrong, where, and what would be right.
-    pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
-        let refuse = |what: String| MachineError { name: name.into(), what };
+    /// [`FileError`]: what is wrong, where, and what would be right.
+    pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
+        let refuse = |what: String| FileError { kind: "machine", name: name.into(), what };
         let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
         let table = &file.topology;
         let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];

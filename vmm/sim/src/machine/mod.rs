@@ -10,7 +10,7 @@ mod topology;
 mod varied;
 pub(crate) mod work_loop;
 
-pub use file::{MachineError, Preset, presets};
+pub use file::{Preset, presets};
 pub use model::{Invalidation, MOST_LATE_PS, Model, Ownership, Placement, Smt, Stores};
 pub use pause_filter::{LongestLoop, PauseLimits};
 pub use topology::{CpuPlace, Topology};

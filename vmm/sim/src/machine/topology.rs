@@ -14,8 +14,6 @@ pub struct CpuPlace {
     pub cluster: u16,
     /// Which core.
     pub core: u16,
-    /// Which thread of its core.
-    pub thread: u16,
 }
 
 /// How many of everything there are, and how far apart the sockets.
@@ -120,7 +118,6 @@ impl Topology {
             socket: (core / self.cores_per_socket) as u16,
             cluster: (core / self.cores_per_cluster) as u16,
             core: core as u16,
-            thread: (cpu / self.cores()) as u16,
         }
     }
 
@@ -183,9 +180,9 @@ mod tests {
     fn cpus_are_numbered_by_thread_then_socket_then_core() {
         let topology = Topology::new([2, 4, 2], Some(2), None).unwrap();
         assert_eq!((topology.cpus(), topology.cores(), topology.clusters()), (16, 8, 4));
-        assert_eq!(topology.place(0), CpuPlace { socket: 0, cluster: 0, core: 0, thread: 0 });
-        assert_eq!(topology.place(6), CpuPlace { socket: 1, cluster: 3, core: 6, thread: 0 });
-        assert_eq!(topology.place(14), CpuPlace { socket: 1, cluster: 3, core: 6, thread: 1 });
+        assert_eq!(topology.place(0), CpuPlace { socket: 0, cluster: 0, core: 0 });
+        assert_eq!(topology.place(6), CpuPlace { socket: 1, cluster: 3, core: 6 });
+        assert_eq!(topology.place(14), CpuPlace { socket: 1, cluster: 3, core: 6 });
         assert_eq!(topology.siblings(14).collect::<Vec<_>>(), [6]);
         assert_eq!(topology.clusters_of(1), 0b1100);
     }

@@ -2,7 +2,8 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Machine, MachineError};
+use super::Machine;
+use crate::sourced::FileError;
 
 /// How far off figures of a grade may be: by this factor, to either side. None: read or measured.
 fn spread(grade: &str) -> Option<f64> {
@@ -89,7 +90,7 @@ impl Machine {
     ///
     /// # Errors
     /// If there is no such machine.
-    pub fn varied(&self, figures: &[(&Guess, f64)], choices: &[(&str, &str)]) -> Result<Self, MachineError> {
+    pub fn varied(&self, figures: &[(&Guess, f64)], choices: &[(&str, &str)]) -> Result<Self, FileError> {
         let mut text = self.text.clone();
         let mut figures: Vec<_> = figures.iter().collect();
         figures.sort_by_key(|(guess, _)| std::cmp::Reverse(guess.span.start));

@@ -12,9 +12,22 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use thiserror::Error;
 
 /// The version of both formats that this program reads.
 const FORMAT: u32 = 1;
+
+/// A fault in such a file.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{kind} file {name}: {what}")]
+pub struct FileError {
+    /// What it describes.
+    pub kind: &'static str,
+    /// The file, or the preset.
+    pub name: String,
+    /// Place, fault, and remedy.
+    pub what: String,
+}
 
 /// Origin of values.
 #[derive(Deserialize)]
