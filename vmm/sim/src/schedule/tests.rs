@@ -24,18 +24,6 @@ fn both_programs_tell_of_the_same_schedule() {
 }
 
 #[test]
-fn a_vcpu_that_is_woken_while_it_runs_is_not_absent() {
-    let woken = "\
-       a b-9     [002]   100.000060: sched_wakeup:         CPU 0/KVM:1234 [120] CPU:002
-       a b-9     [002]   100.000070: sched_wakeup:         CPU 1/KVM:1235 [120] CPU:003
-";
-    let (before, after) =
-        TRACE_CMD.split_at(TRACE_CMD.find("       CPU 0/KVM-1234  [002]   100.000070").unwrap());
-    let schedule = Schedule::parse("x", [before, woken, after].concat().as_bytes());
-    assert_eq!(schedule, Schedule::parse("x", TRACE_CMD.as_bytes()));
-}
-
-#[test]
 fn what_is_no_schedule_is_refused_in_one_line() {
     let refused = |text: &str, expected: &str| {
         let error = Schedule::parse("x", text.as_bytes()).expect_err(text);

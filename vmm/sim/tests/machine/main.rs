@@ -457,16 +457,3 @@ fn a_watched_address_is_reached_before_its_instruction_and_passed_on_demand() {
         lab.cpu.pass();
     }
 }
-
-#[test]
-fn a_cloned_cpu_goes_on_alike() {
-    let mut lab = Lab::new(Ring::Three, &program());
-    lab.cpu.set_general(General::Rdi, DATA);
-    lab.run(5);
-    let (mut twin, mut machine) = (lab.cpu.clone(), lab.machine.clone());
-    assert_eq!(lab.run(1000), Event::Halt);
-    let limit = twin.instructions() + 1000;
-    assert_eq!(twin.run(&mut lab.code, &mut machine, limit), Event::Halt);
-    assert_eq!(twin.registers(), lab.cpu.registers());
-    assert!(machine.ram == lab.machine.ram);
-}
