@@ -1,9 +1,10 @@
 //! Jumps, calls, returns; and operations on the machine: time, fences, ports, and privileged ones.
 
 use super::data::push_value;
+use super::strings::advance;
 use super::{Source, steps};
 use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
-use crate::cpu::flags::{BACKWARD, CARRY, INTERRUPTS};
+use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
 
@@ -196,9 +197,7 @@ pub(crate) fn out_string<B: Bus, const W: u32, const REPEAT: bool>(
     let (port, bytes) = (cpu.get::<16>(RDX) as u16, (W / 8) as u8);
     check_port(cpu, bus, port, bytes)?;
     let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))? as u32;
-    let step =
-        if cpu.flags.system & BACKWARD == 0 { u64::from(bytes) } else { u64::from(bytes).wrapping_neg() };
-    cpu.put::<64>(RSI, cpu.get::<64>(RSI).wrapping_add(step));
+    advance::<W>(cpu, RSI);
     let event = Event::Out { port, bytes, value };
     if REPEAT {
         let left = cpu.get::<64>(RCX) - 1;
