@@ -60,44 +60,26 @@ pub(crate) fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instructio
 }
 
 /// Form of an instruction: its encoding, the places of its operands, and its prefixes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Form {
-    code: String,
-    operands: Vec<String>,
-    lock: bool,
-    repeat: bool,
-    segment: String,
-}
-
-impl Form {
-    pub(crate) fn of(instruction: &Instruction) -> Self {
-        let operand = |number| match instruction.op_kind(number) {
-            OpKind::Register => {
-                let register = instruction.op_register(number);
-                let high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
-                if high { "high byte".to_owned() } else { "register".to_owned() }
-            }
-            kind => format!("{kind:?}"),
-        };
-        Self {
-            code: format!("{:?}", instruction.code()),
-            operands: (0..instruction.op_count()).map(operand).collect(),
-            lock: instruction.has_lock_prefix(),
-            repeat: instruction.has_rep_prefix() || instruction.has_repne_prefix(),
-            segment: format!("{:?}", instruction.segment_prefix()),
-        }
-    }
+fn form(instruction: &Instruction) -> String {
+    let operand = |number| match (instruction.op_kind(number), instruction.op_register(number)) {
+        (OpKind::Register, Register::AH | Register::BH | Register::CH | Register::DH) => "high byte".into(),
+        (kind, _) => format!("{kind:?}"),
+    };
+    let operands: Vec<String> = (0..instruction.op_count()).map(operand).collect();
+    let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+    let (code, segment) = (instruction.code(), instruction.segment_prefix());
+    format!("{code:?} {operands:?}, LOCK {}, REP {repeats}, {segment:?}", instruction.has_lock_prefix())
 }
 
 /// The forms of the image, each with some of its instructions: the first of those that differ in their registers.
-pub(crate) fn forms(samples: usize) -> BTreeMap<Form, Vec<(Instruction, Vec<u8>)>> {
-    let mut forms: BTreeMap<Form, BTreeMap<String, (Instruction, Vec<u8>)>> = BTreeMap::new();
+pub(crate) fn forms(samples: usize) -> BTreeMap<String, Vec<(Instruction, Vec<u8>)>> {
+    let mut forms: BTreeMap<String, BTreeMap<String, (Instruction, Vec<u8>)>> = BTreeMap::new();
     for (instruction, bytes) in instructions() {
         let registers: Vec<_> = (0..instruction.op_count())
             .map(|operand| instruction.op_register(operand))
             .chain([instruction.memory_base(), instruction.memory_index()])
             .collect();
-        let of_form = forms.entry(Form::of(&instruction)).or_default();
+        let of_form = forms.entry(form(&instruction)).or_default();
         of_form.entry(format!("{registers:?}")).or_insert((instruction, bytes));
     }
     let spread = |all: BTreeMap<String, (Instruction, Vec<u8>)>| {

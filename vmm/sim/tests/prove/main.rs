@@ -204,7 +204,7 @@ fn every_form_of_the_image_does_what_the_cpu_does() {
         }
         proved += 1;
         if states > 1000 {
-            println!("{form:?}: {} instructions, {states} states", instructions.len());
+            println!("{form}: {} instructions, {states} states", instructions.len());
         }
     }
     let mut others = Vec::new();

@@ -67,12 +67,14 @@ pub(crate) fn relocate(instruction: &Instruction, bytes: &[u8], target: u64) -> 
     moved
 }
 
+fn has_memory(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+}
+
 /// Whether an operand in memory has no register in its address.
 pub(crate) fn is_absolute(instruction: &Instruction) -> bool {
-    let has_memory =
-        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     let base = instruction.memory_base();
-    has_memory
+    has_memory(instruction)
         && matches!(base, Register::None | Register::RIP)
         && instruction.memory_index() == Register::None
 }
@@ -83,17 +85,14 @@ fn number(register: Register) -> usize {
 
 /// Draws a state and the memory in `window`, which begins at [`WINDOW`].
 pub(crate) fn draw(random: &mut Random, instruction: &Instruction, target: u64, window: &mut [u8]) -> State {
-    let mut general = std::array::from_fn(|_| random.value());
+    let general = std::array::from_fn(|_| random.value());
     for word in window.chunks_exact_mut(8) {
         word.copy_from_slice(&random.value().to_le_bytes());
     }
-    let rflags = random.next() & 0x8d5;
-    let mut state = State { general, rflags };
+    let mut state = State { general, rflags: random.next() & 0x8d5 };
     shape_values(random, instruction, &mut state);
     let target = point_at(instruction, &mut state.general, target);
-    general = state.general;
-    shape_memory(random, instruction, &general, target, window);
-    state.general = general;
+    shape_memory(random, instruction, &state.general, target, window);
     state
 }
 
@@ -140,9 +139,7 @@ fn shape_values(random: &mut Random, instruction: &Instruction, state: &mut Stat
 
 /// Makes the operand in memory lie at `target`, or a few bytes before it. Where it lies.
 fn point_at(instruction: &Instruction, general: &mut [u64; 16], target: u64) -> u64 {
-    let has_memory =
-        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
-    if !has_memory || is_absolute(instruction) || instruction.mnemonic() == Mnemonic::Lea {
+    if !has_memory(instruction) || is_absolute(instruction) || instruction.mnemonic() == Mnemonic::Lea {
         return target;
     }
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
