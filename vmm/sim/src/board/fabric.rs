@@ -389,9 +389,6 @@ impl<M: Memory> Fabric<M> {
     /// A plain store: if its line is not here, it waits in the buffer, and the CPU goes on.
     fn write(&mut self, now: Moment, line: u64) -> Verdict {
         let cpu = self.running.cpu;
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits && !self.is_late(line);
@@ -439,9 +436,6 @@ impl<M: Memory> Fabric<M> {
 
     /// A load and a store by one instruction, without LOCK.
     fn modify(&mut self, now: Moment, line: u64) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         if self.buffers[self.running.cpu as usize].is_empty() && !self.is_late(line) {
             self.buffered = None;
@@ -471,18 +465,9 @@ impl<M: Memory> Fabric<M> {
         }
         self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
     }
-    /// The instruction at hand is about to access both lines, of these physical addresses.
-    #[cold]
-    pub(super) fn note_crossing(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
-        if access == Access::Atomic && !self.running.dry {
-            // No cache can hold both parts: they go to memory.
-            self.charge(now, self.machine.costs.line.memory_ps);
-        }
-    }
 
     /// The other line of the access at hand to `line`, if it has one.
-    pub(super) fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
+    fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
         let (_, lines) =
             self.running.crossed.filter(|(instructions, _)| *instructions == now.instructions)?;
         lines.contains(&line).then(|| if lines[0] == line { lines[1] } else { lines[0] })
@@ -490,7 +475,7 @@ impl<M: Memory> Fabric<M> {
 
     /// A part in each, so that each becomes visible with its own line.
     #[cold]
-    pub(super) fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
+    fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
         let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
         self.store(physical, first, value);
         self.store(physical + first as u64, bytes - first, value >> (8 * first));
@@ -498,18 +483,12 @@ impl<M: Memory> Fabric<M> {
     /// No memory is there, and no core has a line of it: loads see zero, stores are lost.
     #[cold]
     fn outside(&mut self, now: Moment) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         self.charge(now, self.machine.costs.line.memory_ps);
         Verdict::Go
     }
 
     fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         if !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, Why::Drain);
         }
@@ -530,6 +509,10 @@ impl<M: Memory> Fabric<M> {
         }
         match access {
             _ if self.has_told(now) => self.stop(now, Why::Turn),
+            // A trial only reads.
+            _ if self.running.dry && (access.writes() || !self.lines.exists(line)) => {
+                self.stop(now, Why::Turn)
+            }
             _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),
             Access::Write => self.write(now, line),
@@ -546,8 +529,13 @@ impl<M: Memory> Bus for Fabric<M> {
         if self.touch_own(now, line, access) { Verdict::Go } else { self.touch_any(now, line, access) }
     }
 
+    #[cold]
     fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.note_crossing(now, lines, access);
+        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
+        if access == Access::Atomic && !self.running.dry {
+            // No cache can hold both parts: they go to memory.
+            self.charge(now, self.machine.costs.line.memory_ps);
+        }
     }
 
     #[inline]

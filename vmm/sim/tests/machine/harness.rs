@@ -117,7 +117,7 @@ pub(crate) fn memory(program: &[u8]) -> Ram {
     ram
 }
 
-/// Registers of a CPU that stands before the program.
+/// Registers of a CPU that stands before the program, with RDI at [`DATA`].
 pub(crate) fn registers(ring: Ring) -> Registers {
     let user = ring == Ring::Three;
     let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, 0x18) };
@@ -133,7 +133,7 @@ pub(crate) fn registers(ring: Ring) -> Registers {
         ..System::default()
     };
     let mut registers = Registers { rip: CODE, rflags: 0x202, system, ..Registers::default() };
-    registers.general[4] = STACK;
+    (registers.general[4], registers.general[7]) = (STACK, DATA);
     registers
 }
 

@@ -100,7 +100,6 @@ fn pages_of_all_sizes_lead_to_their_memory() {
 #[test]
 fn tables_are_marked_as_a_processor_marks_them() {
     let mut lab = Lab::new(Ring::Three, &[&LOAD[..], &STORE].concat());
-    lab.cpu.set_general(General::Rdi, DATA);
     let entry = PAGES + (DATA >> 12) * 8;
     assert_eq!(lab.word(entry), DATA | RIGHTS);
     lab.run(1);
@@ -142,7 +141,6 @@ fn invlpg_and_loads_of_cr3_drop_translations_of_their_own_cpu() {
     // mov rax, [rdi]; invlpg [rdi] or mov cr3, rbx; mov rax, [rdi]
     for drop in [[0x0f, 0x01, 0x3f], [0x0f, 0x22, 0xdb]] {
         let mut lab = Lab::new(Ring::Zero, &[LOAD, drop, LOAD].concat());
-        lab.cpu.set_general(General::Rdi, DATA);
         lab.cpu.set_general(General::Rbx, harness::PML4);
         lab.machine.ram.store(0x2_1000, 8, 2);
         lab.run(1);
@@ -160,7 +158,6 @@ fn code_behind_a_dropped_translation_is_that_of_the_new_one() {
         let program = |result: u8| [&drop[..], &[0xb8, result, 0, 0, 0], &[0xeb, 0xf6]].concat();
         let mut lab = Lab::new(Ring::Zero, &program(1));
         lab.put(OTHER, &program(2));
-        lab.cpu.set_general(General::Rdi, DATA);
         lab.cpu.set_general(General::Rbx, harness::PML4);
         lab.run(6);
         assert_eq!((lab.cpu.general(General::Rax), lab.cpu.rip()), (1, CODE));
@@ -179,7 +176,6 @@ fn code_that_a_ring_may_not_execute_faults_after_a_return() {
         &[0xcc, 0xeb, 0xfd, 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x01, 0x3f, 0x48, 0xcf],
     );
     harness::set_gate(&mut lab.machine.ram, 3, CODE + 8, 3);
-    lab.cpu.set_general(General::Rdi, DATA);
     assert_eq!((lab.run(11), lab.cpu.rip()), (Event::Limit, CODE + 1));
     lab.cpu.set_general(General::Rdi, CODE);
     lab.map(CODE, CODE | RIGHTS & !4);
@@ -243,7 +239,6 @@ fn run_program(
 ) -> (haltkick_sim::Registers, Vec<u8>, Vec<(u64, Access)>, u64) {
     let mut lab = Lab::new(Ring::Three, &program());
     lab.machine.refuse = refuse;
-    lab.cpu.set_general(General::Rdi, DATA);
     lab.cpu.set_general(General::Rax, 0x1122_3344_5566_7788);
     loop {
         match lab.run(instructions) {
@@ -275,7 +270,6 @@ fn stops_and_limits_change_nothing() {
 #[test]
 fn accesses_are_asked_for_in_program_order_and_by_their_kind() {
     let mut lab = Lab::new(Ring::Three, &program());
-    lab.cpu.set_general(General::Rdi, DATA);
     lab.run(5);
     let data: Vec<_> = lab
         .machine
@@ -447,7 +441,6 @@ fn an_instruction_that_is_not_covered_is_not_passed() {
 fn a_watched_address_is_reached_before_its_instruction_and_passed_on_demand() {
     // inc eax; inc eax (watched, and its operand in memory not mapped yet); jmp back
     let mut lab = Lab::new(Ring::Three, &[0xff, 0xc0, 0xff, 0x07, 0xeb, 0xfa]);
-    lab.cpu.set_general(General::Rdi, DATA);
     lab.run(3);
     lab.code.watch(CODE + 2);
     for round in 1..4 {
