@@ -1,14 +1,16 @@
 //! The cost of a line, and the order of its owners.
 
+use std::sync::LazyLock;
+
 use super::*;
 use crate::machine::presets;
 
 /// Two sockets of two clusters of two cores with two threads, without jitter.
-fn machine() -> Machine {
+static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let mut machine = jittery_machine();
     machine.model.jitter = 0.0;
     machine
-}
+});
 
 fn jittery_machine() -> Machine {
     let milan = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().text;
@@ -27,43 +29,41 @@ fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) 
 
 #[test]
 fn a_line_comes_from_memory_then_from_whoever_has_it() {
-    let machine = machine();
-    let costs = &machine.costs.line;
-    let mut lines = Lines::new(&machine, 4096);
+    let costs = &MACHINE.costs.line;
+    let mut lines = Lines::new(&MACHINE, 4096);
     assert!(lines.is_private(7) && !lines.has(0, 0, 7, Need::Read));
-    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Write), costs.memory_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 0, Need::Write), costs.memory_ps);
     assert!(
         lines.is_private(7) && lines.has(0, 0, 7, Need::Write) && lines.has(0, 8, 7, Need::Write),
         "siblings share"
     );
-    assert_eq!(get(&mut lines, &machine, 0, 1, Need::Write), costs.near_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 1, Need::Write), costs.near_ps);
     assert!(!lines.is_private(7) && !lines.has(0, 0, 7, Need::Read));
-    assert_eq!(get(&mut lines, &machine, 0, 2, Need::Write), costs.socket_ps);
-    assert_eq!(get(&mut lines, &machine, 0, 4, Need::Write), costs.hops_ps[0]);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 2, Need::Write), costs.socket_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 4, Need::Write), costs.hops_ps[0]);
 }
 
 #[test]
 fn readers_share_a_line_and_a_writer_invalidates_all_copies() {
-    let machine = machine();
-    let costs = &machine.costs.line;
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Write);
-    assert_eq!(get(&mut lines, &machine, 0, 4, Need::Read), costs.hops_ps[0]);
-    assert_eq!(get(&mut lines, &machine, 0, 5, Need::Read), costs.shared_ps, "its cluster has a copy");
-    assert_eq!(get(&mut lines, &machine, 0, 6, Need::Read), costs.socket_ps, "its socket has one");
+    let costs = &MACHINE.costs.line;
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 4, Need::Read), costs.hops_ps[0]);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 5, Need::Read), costs.shared_ps, "its cluster has a copy");
+    assert_eq!(get(&mut lines, &MACHINE, 0, 6, Need::Read), costs.socket_ps, "its socket has one");
     assert!(
         [0, 4, 5, 6]
             .into_iter()
             .all(|cpu| lines.has(0, cpu, 7, Need::Read) && !lines.has(0, cpu, 7, Need::Write))
     );
     let farthest_ps = costs.hops_ps[0] * costs.upgrade_hops_permille[0] / 1000;
-    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Write), farthest_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 0, Need::Write), farthest_ps);
     assert!([4, 5, 6].into_iter().all(|cpu| !lines.has(0, cpu, 7, Need::Read)));
 }
 
 #[test]
 fn an_upgrade_takes_what_the_farthest_copy_takes() {
-    let mut machine = machine();
+    let mut machine = MACHINE.clone();
     machine.costs.line.upgrade_socket_permille = 1500;
     machine.costs.line.upgrade_hops_permille = vec![3000];
     let costs = &machine.costs.line;
@@ -80,9 +80,8 @@ fn an_upgrade_takes_what_the_farthest_copy_takes() {
 
 #[test]
 fn a_thread_gets_what_its_sibling_wrote_once() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Write);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
     assert!(lines.hit(0, 8, 7, Need::Read), "its sibling's");
     assert!(!lines.hit(0, 8, 7, Need::Read), "it has it now");
@@ -93,12 +92,11 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
 
 #[test]
 fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     let later_ps = (QUIET_TICKS + 2) << State::TICK;
-    get(&mut lines, &machine, 0, 0, Need::Write);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert!(lines.is_quiet(0, 7), "only one CPU has had it");
-    get(&mut lines, &machine, 0, 4, Need::Write);
+    get(&mut lines, &MACHINE, 0, 4, Need::Write);
     assert!(!lines.is_quiet(later_ps / 2, 7) && lines.is_quiet(later_ps, 7));
     assert!(lines.hit(later_ps, 12, 7, Need::Read), "its sibling looks");
     assert!(!lines.is_quiet(later_ps, 7) && lines.is_quiet(2 * later_ps, 7));
@@ -108,14 +106,13 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
     assert!(!lines.is_quiet(3 * later_ps, 7), "a CPU waits for the next write");
     lines.forget(5, 7);
     assert!(lines.is_quiet(3 * later_ps, 7));
-    lines.request(&machine, 3 * later_ps, (1, 7, Need::Read), 0);
+    lines.request(&MACHINE, 3 * later_ps, (1, 7, Need::Read), 0);
     assert!(!lines.is_quiet(3 * later_ps, 7), "it is on its way");
 }
 
 #[test]
 fn a_line_is_ones_own_until_another_has_or_watches_it() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     let hits = |lines: &mut Lines, cpu| lines.hit_own(lines.own(cpu), 7, Need::Write);
     assert!(!hits(&mut lines, 0), "nobody has had it");
     assert!(
@@ -126,35 +123,33 @@ fn a_line_is_ones_own_until_another_has_or_watches_it() {
     assert!(!hits(&mut lines, 0), "a CPU waits for the next write");
     lines.forget(5, 7);
     assert!(hits(&mut lines, 0));
-    lines.request(&machine, 0, (1, 7, Need::Read), 0);
+    lines.request(&MACHINE, 0, (1, 7, Need::Read), 0);
     assert!(!hits(&mut lines, 0), "it is on its way");
-    let mut lines = Lines::new(&machine, 4096);
-    [0, 1, 0].into_iter().for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Write));
+    let mut lines = Lines::new(&MACHINE, 4096);
+    [0, 1, 0].into_iter().for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Write));
     assert!(lines.has(0, 0, 7, Need::Write) && !hits(&mut lines, 0), "another CPU has had it");
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     assert!(lines.take_fresh(0, 7) && hits(&mut lines, 0));
     assert!(lines.hit(0, 8, 7, Need::Read), "its sibling gets what it wrote");
 }
 
 #[test]
 fn further_readers_of_a_line_leave_it_quiet() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     let later_ps = (QUIET_TICKS + 2) << State::TICK;
-    (0..2).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
-    get(&mut lines, &machine, later_ps, 2, Need::Read);
+    (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
+    get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
     assert!(lines.is_quiet(later_ps, 7));
-    get(&mut lines, &machine, later_ps, 3, Need::Write);
+    get(&mut lines, &MACHINE, later_ps, 3, Need::Write);
     assert!(!lines.is_quiet(later_ps + 1, 7));
 }
 
 #[test]
 fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Write);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
     lines.hit(0, 0, 7, Need::Write);
-    get(&mut lines, &machine, 0, 1, Need::Read);
+    get(&mut lines, &MACHINE, 0, 1, Need::Read);
     assert!(!lines.hit(0, 1, 7, Need::Read), "it came with the transfer");
     assert!(lines.is_as_read(1, 7));
     assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
@@ -162,9 +157,8 @@ fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
 
 #[test]
 fn a_line_that_no_cpu_waits_for_keeps_no_lists() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
-    order_in(&mut lines, &machine, &[0, 4, 2, 8, 1, 9, 3, 5]);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
     lines.watch(0, 7);
     lines.forget(0, 7);
     let line = lines.peek(7).expect("it was used");
@@ -193,20 +187,19 @@ fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64
 
 #[test]
 fn those_near_the_owner_are_served_first_and_cost_an_occupancy_each() {
-    let machine = machine();
-    let costs = &machine.costs.line;
-    let served = order(&machine, &[0, 4, 1, 8]);
+    let costs = &MACHINE.costs.line;
+    let served = order(&MACHINE, &[0, 4, 1, 8]);
     let cpus: Vec<u32> = served.iter().map(|served| served.0).collect();
     assert!([[0, 1, 8, 4], [0, 8, 1, 4]].contains(&[cpus[0], cpus[1], cpus[2], cpus[3]]), "{cpus:?}");
     let spacing: Vec<u64> = served.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
     let near_ps = costs.near_ps * costs.occupancy_near_permille / 1000;
-    assert_eq!(spacing[..2], [near_ps.max(machine.costs.rmw_ps); 2]);
+    assert_eq!(spacing[..2], [near_ps.max(MACHINE.costs.rmw_ps); 2]);
     assert_eq!(spacing[2], costs.hops_ps[0] * costs.occupancy_far_permille / 1000);
 }
 
 #[test]
 fn those_far_away_wait_for_a_bounded_number_of_others() {
-    let mut machine = machine();
+    let mut machine = MACHINE.clone();
     machine.costs.line.grants_in_a_row = 1;
     let served = order(&machine, &[0, 4, 1, 8, 9]);
     let position = served.iter().position(|served| served.0 == 4).unwrap();
@@ -215,8 +208,7 @@ fn those_far_away_wait_for_a_bounded_number_of_others() {
 
 #[test]
 fn who_watches_a_line_is_told_of_the_next_write_by_another() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     lines.watch(3, 7);
     lines.watch(5, 7);
     lines.watch(3, 7);
@@ -251,14 +243,13 @@ fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
 
 #[test]
 fn an_owner_goes_on_until_the_request_is_there() {
-    let machine = machine();
-    let costs = &machine.costs.line;
+    let costs = &MACHINE.costs.line;
     for (asks, flight_ps) in
         [(1, 0), (2, costs.socket_ps - costs.near_ps), (4, costs.hops_ps[0] - costs.near_ps)]
     {
-        let mut lines = Lines::new(&machine, 4096);
-        get(&mut lines, &machine, 0, 0, Need::Write);
-        assert!(matches!(lines.request(&machine, 0, (asks, 7, Need::Write), 0), Requested::UnderWay(_)));
+        let mut lines = Lines::new(&MACHINE, 4096);
+        get(&mut lines, &MACHINE, 0, 0, Need::Write);
+        assert!(matches!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0), Requested::UnderWay(_)));
         for (at_ps, may) in
             [(0, flight_ps > 0), (flight_ps.saturating_sub(1), flight_ps > 0), (flight_ps, false)]
         {
@@ -274,12 +265,11 @@ fn an_owner_goes_on_until_the_request_is_there() {
 
 #[test]
 fn a_line_that_somebody_waited_for_leaves_at_once() {
-    let machine = machine();
     for need in [Need::Read, Need::Write] {
-        let mut lines = Lines::new(&machine, 4096);
-        let Requested::UnderWay(first) = lines.request(&machine, 0, (0, 7, Need::Write), 0) else { panic!() };
-        assert_eq!(lines.request(&machine, 0, (1, 7, need), 0), Requested::Waits);
-        lines.complete(&machine, 1_000_000, (7, first.request));
+        let mut lines = Lines::new(&MACHINE, 4096);
+        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (0, 7, Need::Write), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (1, 7, need), 0), Requested::Waits);
+        lines.complete(&MACHINE, 1_000_000, (7, first.request));
         assert!(!lines.has(1_000_000, 0, 7, Need::Write), "{need:?}");
         assert_eq!(lines.has(1_000_000, 0, 7, Need::Read), need == Need::Read, "a reader leaves a copy");
     }
@@ -287,32 +277,30 @@ fn a_line_that_somebody_waited_for_leaves_at_once() {
 
 #[test]
 fn copies_go_to_many_readers_at_once() {
-    let machine = machine();
-    let costs = &machine.costs.line;
+    let costs = &MACHINE.costs.line;
     // The cluster of CPU 0 has copies, then that of CPU 4.
     for (reader, way_ps) in
         [(1, costs.near_ps), (2, costs.socket_ps), (4, costs.hops_ps[0]), (5, costs.near_ps)]
     {
-        let mut lines = Lines::new(&machine, 4096);
-        get(&mut lines, &machine, 0, 0, Need::Write);
-        get(&mut lines, &machine, 0, 1, Need::Read);
+        let mut lines = Lines::new(&MACHINE, 4096);
+        get(&mut lines, &MACHINE, 0, 0, Need::Write);
+        get(&mut lines, &MACHINE, 0, 1, Need::Read);
         if reader == 5 {
-            get(&mut lines, &machine, 0, 4, Need::Read);
+            get(&mut lines, &MACHINE, 0, 4, Need::Read);
         }
-        let Requested::UnderWay(first) = lines.request(&machine, 0, (8, 7, Need::Read), 0) else { panic!() };
-        assert_eq!(lines.request(&machine, 0, (reader, 7, Need::Read), 0), Requested::Waits);
-        let next = lines.complete(&machine, 1_000_000, (7, first.request)).next.expect("it waits");
+        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), Requested::Waits);
+        let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).next.expect("it waits");
         assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
 }
 
 #[test]
 fn any_that_waits_may_be_next() {
-    let machine = machine();
     let seconds = (0..64).map(|seed| {
-        let mut lines = Lines::new(&machine, 4096);
+        let mut lines = Lines::new(&MACHINE, 4096);
         lines.set_seed(seed);
-        order_in(&mut lines, &machine, &[0, 1, 8, 9])[1].0
+        order_in(&mut lines, &MACHINE, &[0, 1, 8, 9])[1].0
     });
     let mut seconds: Vec<u32> = seconds.collect();
     seconds.sort_unstable();
@@ -322,8 +310,7 @@ fn any_that_waits_may_be_next() {
 
 #[test]
 fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
+    let mut lines = Lines::new(&MACHINE, 4096);
     (0..2).for_each(|_| assert_eq!(lines.seize(0, 0, 7), []));
     assert!(lines.is_private(7) && lines.has(0, 0, 7, Need::Write), "one CPU alone");
     for cpu in [4, 4, 0, 0] {
@@ -335,45 +322,43 @@ fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
     assert!(!lines.hit(0, 8, 7, Need::Read));
     lines.seize(0, 0, 7);
     assert!(lines.hit(0, 8, 7, Need::Read), "and once more");
-    let mut lines = Lines::new(&machine, 4096);
-    lines.request(&machine, 0, (0, 7, Need::Write), 0);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    lines.request(&MACHINE, 0, (0, 7, Need::Write), 0);
     lines.seize(0, 0, 7);
-    lines.complete(&machine, 1_000_000, (7, 0));
+    lines.complete(&MACHINE, 1_000_000, (7, 0));
     assert!(!lines.is_private(7), "it was on its way");
 }
 
 #[test]
 fn a_line_that_its_core_asks_for_again_stays_there() {
-    let machine = machine();
-    let costs = &machine.costs.line;
-    let mut lines = Lines::new(&machine, 4096);
-    (0..2).for_each(|_| _ = get(&mut lines, &machine, 0, 0, Need::Write));
+    let costs = &MACHINE.costs.line;
+    let mut lines = Lines::new(&MACHINE, 4096);
+    (0..2).for_each(|_| _ = get(&mut lines, &MACHINE, 0, 0, Need::Write));
     assert!(lines.is_private(7), "one CPU alone");
-    assert_eq!(get(&mut lines, &machine, 0, 8, Need::Read), costs.sibling_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 8, Need::Read), costs.sibling_ps);
     assert!(!lines.is_private(7) && lines.has(0, 0, 7, Need::Write), "the core may write it as before");
-    get(&mut lines, &machine, 0, 8, Need::Write);
+    get(&mut lines, &MACHINE, 0, 8, Need::Write);
     assert!(lines.hit(0, 0, 7, Need::Read), "the sibling wrote it last");
     // A read gets it from memory: it has no writer.
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Read);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Read);
     assert!(lines.has(0, 0, 7, Need::Write) && !lines.hit(0, 8, 7, Need::Read));
 }
 
 #[test]
 fn a_host_s_write_takes_a_line_out_of_all_caches() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Write);
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert_eq!(lines.write_by_host(0, 7), []);
     assert!(!lines.has(0, 0, 7, Need::Read) && !lines.is_private(7));
     assert!(!lines.take_fresh(0, 7), "somebody has had it");
-    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Read), machine.costs.line.memory_ps);
+    assert_eq!(get(&mut lines, &MACHINE, 0, 0, Need::Read), MACHINE.costs.line.memory_ps);
     assert!(!lines.hit(0, 8, 7, Need::Read), "no thread wrote it");
 }
 
 #[test]
 fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
-    let mut machine = machine();
+    let mut machine = MACHINE.clone();
     machine.costs.line.occupancy_near_permille = 900;
     let served = order(&machine, &[0, 8]);
     assert_eq!(served[1].1 - served[0].1, machine.costs.line.near_ps * 9 / 10, "{served:?}");
@@ -381,9 +366,8 @@ fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
 
 #[test]
 fn transfers_are_counted_and_the_directory_is_bounded() {
-    let machine = machine();
-    let mut lines = Lines::new(&machine, 4096);
-    (0..5).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
+    let mut lines = Lines::new(&MACHINE, 4096);
+    (0..5).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
     assert_eq!(lines.transfers(), 5);
     assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
     let machine = presets().iter().find(|preset| preset.name == "numaconnect-512").unwrap().machine();
