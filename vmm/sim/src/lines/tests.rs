@@ -13,8 +13,8 @@ static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
 });
 
 fn jittery_machine() -> Machine {
-    let milan = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().text;
-    let small = milan.replace("cores-per-socket = 96", "cores-per-socket = 4");
+    let genoa = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().text;
+    let small = genoa.replace("cores-per-socket = 96", "cores-per-socket = 4");
     Machine::parse("small", &small.replace("cores-per-cluster = 8", "cores-per-cluster = 2")).unwrap()
 }
 
