@@ -85,7 +85,7 @@ test-host: setup
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
-    cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test machine --test simulated
+    cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test simulated
     cargo test --release --package haltkick --test command -- simulated
 
 # Build a guest whose code and zeroed data are linked in another order, for `--guest`: does a figure depend on the order?

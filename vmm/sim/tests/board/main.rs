@@ -1,5 +1,9 @@
-//! Boards with small programs on their CPUs.
+//! Simulated CPUs and boards of them with small programs, which need no comparison with a real CPU.
 
+mod cpu;
+mod endless;
+mod faults;
+mod harness;
 mod models;
 mod parking;
 mod pause_loops;
@@ -45,7 +49,6 @@ impl Bench {
     }
 
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
-        let machine = Arc::new(machine);
         let mut ram = Ram::new(BYTES * guests);
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
             ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
@@ -56,8 +59,12 @@ impl Bench {
                 ram.store(start + TABLES + table, 8, entry);
             }
         }
-        let loops = WorkLoop::find_all(code, CODE);
-        Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
+        Self::of_memory(machine, ram, &WorkLoop::find_all(code, CODE))
+    }
+
+    fn of_memory(machine: Machine, ram: Ram, loops: &[WorkLoop]) -> Self {
+        let machine = Arc::new(machine);
+        Self { board: Board::new(Arc::clone(&machine), ram, loops), machine }
     }
 
     /// No CPU runs ahead of others, and waiters are parked only if they are to be: times are then the same with and without.

@@ -197,4 +197,30 @@ programs! {
         "3: pause; cmp dword ptr [rdi + 62], 0; jne 3b; jmp 2b",
         "4: inc qword ptr [rdi + 128]; xor eax, eax; xchg [rdi + 62], eax; dec rsi; jnz 2b";
     draw: "rdrand rax", "jc 2f", "xor eax, eax", "2:";
+    // Of CPUs that walk tables and take exceptions.
+    touch_pages: "2: inc dword ptr [rdi]; add rdi, 4096; dec rsi; jnz 2b";
+    walk_and_store: "2: mov cr3, rax; mov rbx, [rdi]; mov [rdx], rsi; dec rsi; jnz 2b";
+    drain_forever: "2: mov [rdi], rsi; mfence; jmp 2b";
+    store_forever: "2: mov [rdi], rsi; jmp 2b";
+    load_forever: "2: mov rax, [rdi]; jmp 2b";
+    count_to_rsi: "2: inc rax; cmp rax, rsi; jne 2b";
+    wait: "2: pause; cmp dword ptr [rdi], 0; je 2b";
+    wait_for_a_byte: "2: pause; cmp byte ptr [rdi], 0; je 2b";
+    wait_for_one: "2: pause; cmp byte ptr [rdi], 1; jne 2b";
+    begin_and_end: "out 0x11, eax; out 0x12, eax; iretq";
+    // An entry of a table, and then its page.
+    map_and_use: "mov [rdi], rbx; mov rax, [rsi]; mov [rsi + 8], rax";
+    five_accesses:
+        "mov [rdi], rbx; mov rax, [rdi]; lock inc qword ptr [rdi]; inc qword ptr [rdi + 64]; add rax, [rdi]";
+    two_breakpoints: "2: mov rsp, rdi; int3; mov rsp, rbx; int3; dec rsi; jnz 2b";
+    store_rax: "mov [rdi], rax";
+    store_after_a_while: "2: dec ecx; jnz 2b; mov [rdi], rsi";
+    // Loads, stores, pushes, calls, locked and repeated instructions, over the borders of lines and pages. Ring 3 may not halt: the
+    // handler does.
+    all_kinds:
+        "push rax; inc qword ptr [rdi]; lock xadd [rdi + 0x3c], rax; mov [rdi + 0xffc], rax",
+        "add rax, [rdi + 0xffb]; push rdi; mov ecx, 20; lea rsi, [rdi + 0x30]; lea rdi, [rdi + 0xfd0]",
+        "rep movsd; pop rdi; call 2f; jmp 3f",
+        "2: lock cmpxchg [rdi], rbx; xchg [rdi], eax; ret",
+        "3: pop rax; hlt";
 }

@@ -1,15 +1,13 @@
-//! Tests that need no comparison with a real CPU: page tables, exceptions, stops, events.
-
-mod boards;
-mod endless;
-mod harness;
+//! One CPU: page tables, exceptions, stops, events.
 
 use haltkick_sim::{Access, CS, Event, Fault, General};
 
-use harness::{
+use crate::harness::{
+    self,
     CODE, DATA, DIRECTORY, EXCEPTION_STACK, HANDLER, HUGE, LARGE, Lab, PAGES, RIGHTS, Ring, STACK, TSS,
     USER_CODE, USER_DATA,
 };
+use crate::programs::all_kinds;
 
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
@@ -208,36 +206,11 @@ fn an_instruction_finds_all_pages_that_it_needs_at_once() {
     }
 }
 
-/// A program of loads, stores, pushes, calls, locked and repeated instructions, over the borders of lines and pages.
-fn program() -> Vec<u8> {
-    let mut code = vec![
-        0x50, // push rax
-        0x48, 0xff, 0x07, // inc qword [rdi]
-        0xf0, 0x48, 0x0f, 0xc1, 0x47, 0x3c, // lock xadd [rdi + 0x3c], rax
-        0x48, 0x89, 0x87, 0xfc, 0x0f, 0x00, 0x00, // mov [rdi + 0xffc], rax
-        0x48, 0x03, 0x87, 0xfb, 0x0f, 0x00, 0x00, // add rax, [rdi + 0xffb]
-        0x57, // push rdi
-        0xb9, 0x14, 0x00, 0x00, 0x00, // mov ecx, 20
-        0x48, 0x8d, 0x77, 0x30, // lea rsi, [rdi + 0x30]
-        0x48, 0x8d, 0xbf, 0xd0, 0x0f, 0x00, 0x00, // lea rdi, [rdi + 0xfd0]
-        0xf3, 0xa5, // rep movsd
-        0x5f, // pop rdi
-        0xe8, 0x02, 0x00, 0x00, 0x00, // call +2
-        0xeb, 0x08, // jmp to the end
-        0xf0, 0x48, 0x0f, 0xb1, 0x1f, // lock cmpxchg [rdi], rbx
-        0x87, 0x07, // xchg [rdi], eax
-        0xc3, // ret
-        0x58, // pop rax
-    ];
-    code.push(0xf4); // hlt, which ring 3 may not: the handler halts
-    code
-}
-
 fn run_program(
     refuse: fn(usize) -> bool,
     instructions: u64,
 ) -> (haltkick_sim::Registers, Vec<u8>, Vec<(u64, Access)>, u64) {
-    let mut lab = Lab::new(Ring::Three, &program());
+    let mut lab = Lab::new(Ring::Three, all_kinds());
     lab.machine.refuse = refuse;
     lab.cpu.set_general(General::Rax, 0x1122_3344_5566_7788);
     loop {
@@ -269,7 +242,7 @@ fn stops_and_limits_change_nothing() {
 
 #[test]
 fn accesses_are_asked_for_in_program_order_and_by_their_kind() {
-    let mut lab = Lab::new(Ring::Three, &program());
+    let mut lab = Lab::new(Ring::Three, all_kinds());
     lab.run(5);
     let data: Vec<_> = lab
         .machine
