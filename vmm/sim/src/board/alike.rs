@@ -427,14 +427,8 @@ mod tests {
         }
     }
 
-    const SETTLES: Effect = Effect {
-        reads: 0,
-        writes: 0,
-        flags_read: 0,
-        flags_changed: ALL,
-        flags_settled: ALL,
-        simple: None,
-    };
+    const SETTLES: Effect =
+        Effect { reads: 0, writes: 0, flags_read: 0, flags_changed: ALL, flags_settled: ALL, simple: None };
 
     #[test]
     fn rounds_are_alike_until_a_counter_decides_otherwise() {

@@ -308,9 +308,17 @@ mod tests {
         let good = presets()[0].text;
         for (key, line, message) in [
             ("socket-ns", "", "missing field `socket-ns`"),
-            ("socket-ns", "socket-ns = { value = -1, source = \"E\" }", "line.socket-ns is -1: it must be 0 to"),
+            (
+                "socket-ns",
+                "socket-ns = { value = -1, source = \"E\" }",
+                "line.socket-ns is -1: it must be 0 to",
+            ),
             ("socket-ns", "socket-ns = { value = nan, source = \"E\" }", "line.socket-ns is NaN"),
-            ("socket-ns", "socket-ns = { value = 1, source = \"rumour\" }", "`rumour` is not among [sources]"),
+            (
+                "socket-ns",
+                "socket-ns = { value = 1, source = \"rumour\" }",
+                "`rumour` is not among [sources]",
+            ),
             ("socket-ns", "socket-ns = 47", "expected { value = ..., source"),
             ("instruction-ns", "instruction-ns = { value = 0, source = \"E\" }", "time would stand still"),
             ("format", "format = 9", "format 9 is unknown"),
@@ -319,7 +327,11 @@ mod tests {
             ("[cpu]", "[model]\njiter = 0\n[cpu]", "unknown field `jiter`"),
             ("[cpu]", "[model]\njitter = 0.6\n[cpu]", "model.jitter is 0.6: it must be 0 to 0.5"),
             ("[cpu]", "[model]\njitter = nan\n[cpu]", "model.jitter is NaN"),
-            ("[cpu]", "[model]\nplacement = \"first\"\n[cpu]", "unknown variant `first`, expected `last` or `lowest`"),
+            (
+                "[cpu]",
+                "[model]\nplacement = \"first\"\n[cpu]",
+                "unknown variant `first`, expected `last` or `lowest`",
+            ),
         ] {
             let bad = with_line(good, key, line);
             assert_ne!(bad.trim_end(), good.trim_end(), "the change did nothing");

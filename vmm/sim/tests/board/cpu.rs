@@ -3,8 +3,7 @@
 use haltkick_sim::{Access, CS, Event, Fault, General};
 
 use crate::harness::{
-    self,
-    CODE, DATA, DIRECTORY, EXCEPTION_STACK, HANDLER, HUGE, LARGE, Lab, PAGES, RIGHTS, Ring, STACK, TSS,
+    self, CODE, DATA, DIRECTORY, EXCEPTION_STACK, HANDLER, HUGE, LARGE, Lab, PAGES, RIGHTS, Ring, STACK, TSS,
     USER_CODE, USER_DATA,
 };
 use crate::programs::all_kinds;

@@ -323,7 +323,8 @@ fn a_parked_cpu_misses_its_line_from_the_same_round_on() {
         // loop: mov [rdi], rsi; mfence; nops; dec rsi; jnz loop; out 0x10, eax
         let back = (-(11 + i16::from(nops))) as u8;
         let begin = [0x48, 0x89, 0x37, 0x0f, 0xae, 0xf0];
-        let stores = [&begin[..], &vec![0x90; nops.into()], &[0x48, 0xff, 0xce, 0x75, back, 0xe7, 0x10]].concat();
+        let stores =
+            [&begin[..], &vec![0x90; nops.into()], &[0x48, 0xff, 0xce, 0x75, back, 0xe7, 0x10]].concat();
         let ends = [false, true].map(|parks| {
             let mut boards = Bench::with("nehalem-2s", &[(CODE, &stores), (CODE + 0x100, wait_for_one())]);
             if !parks {

@@ -85,9 +85,7 @@ fn simple(instruction: &Instruction) -> Option<Simple> {
         (Mnemonic::Dec, Absent) => add(1_u64.wrapping_neg()),
         (Mnemonic::Add, Immediate) => add(constant()),
         (Mnemonic::Sub, Immediate) => add(constant().wrapping_neg()),
-        (Mnemonic::Test, Immediate) => {
-            Some(Simple::Test { register: register(0)?, mask: constant(), width })
-        }
+        (Mnemonic::Test, Immediate) => Some(Simple::Test { register: register(0)?, mask: constant(), width }),
         (Mnemonic::Test, Place) if instruction.op0_register() == instruction.op1_register() => {
             Some(Simple::Test { register: register(0)?, mask: mask(width), width })
         }
@@ -132,21 +130,21 @@ mod tests {
         let add = |to, from, plus, width| Some(Simple::Add { to, from, plus, width });
         let count = |register, width| Some(Simple::Count { register, width });
         for (bytes, expected) in [
-            (&[0x49, 0xff, 0xc1][..], add(9, 9, 1, 64)),      // inc r9
-            (&[0xff, 0xc8], add(0, 0, u64::MAX, 32)),         // dec eax
-            (&[0x48, 0x83, 0xc0, 0x05], add(0, 0, 5, 64)),    // add rax, 5
-            (&[0x48, 0x01, 0xc8], count(0, 64)),              // add rax, rcx
-            (&[0x48, 0x03, 0x01], count(0, 64)),              // add rax, [rcx]
-            (&[0x48, 0x8d, 0x40, 0x01], add(0, 0, 1, 64)),    // lea rax, [rax + 1]
-            (&[0x48, 0x8d, 0x44, 0x08, 0x01], count(0, 64)),  // lea rax, [rax + rcx + 1]
-            (&[0x48, 0x8d, 0x04, 0x00], None),                // lea rax, [rax + rax]
-            (&[0x48, 0x8d, 0x41, 0x01], add(0, 1, 1, 64)),    // lea rax, [rcx + 1]
-            (&[0x48, 0x01, 0xc0], None),                      // add rax, rax
-            (&[0x48, 0x03, 0x00], None),                      // add rax, [rax]
-            (&[0xfe, 0xc0], None),                            // inc al
-            (&[0x48, 0xff, 0x00], None),                      // inc qword [rax]
-            (&[0x48, 0x0f, 0xaf, 0xc1], None),                // imul rax, rcx
-            (&[0x48, 0x89, 0xc8], add(0, 1, 0, 64)),          // mov rax, rcx
+            (&[0x49, 0xff, 0xc1][..], add(9, 9, 1, 64)),     // inc r9
+            (&[0xff, 0xc8], add(0, 0, u64::MAX, 32)),        // dec eax
+            (&[0x48, 0x83, 0xc0, 0x05], add(0, 0, 5, 64)),   // add rax, 5
+            (&[0x48, 0x01, 0xc8], count(0, 64)),             // add rax, rcx
+            (&[0x48, 0x03, 0x01], count(0, 64)),             // add rax, [rcx]
+            (&[0x48, 0x8d, 0x40, 0x01], add(0, 0, 1, 64)),   // lea rax, [rax + 1]
+            (&[0x48, 0x8d, 0x44, 0x08, 0x01], count(0, 64)), // lea rax, [rax + rcx + 1]
+            (&[0x48, 0x8d, 0x04, 0x00], None),               // lea rax, [rax + rax]
+            (&[0x48, 0x8d, 0x41, 0x01], add(0, 1, 1, 64)),   // lea rax, [rcx + 1]
+            (&[0x48, 0x01, 0xc0], None),                     // add rax, rax
+            (&[0x48, 0x03, 0x00], None),                     // add rax, [rax]
+            (&[0xfe, 0xc0], None),                           // inc al
+            (&[0x48, 0xff, 0x00], None),                     // inc qword [rax]
+            (&[0x48, 0x0f, 0xaf, 0xc1], None),               // imul rax, rcx
+            (&[0x48, 0x89, 0xc8], add(0, 1, 0, 64)),         // mov rax, rcx
         ] {
             assert_eq!(effect(bytes).simple, expected, "{bytes:02x?}");
         }
