@@ -1,6 +1,6 @@
 //! Laws 8 to 10 (wake-up placement, pulls, balance): the CPU on which a task wakes up, and how waiting tasks change CPUs.
 
-use crate::hosts::scheduler::Scheduler;
+use crate::hosts::scheduler::{ALL, CACHE, CORE, Scheduler};
 
 /// Tasks that one balance moves at most.
 const MOST_MOVED: usize = 32;
@@ -28,12 +28,11 @@ impl Scheduler {
         if is_idle(last) {
             return last;
         }
-        if let Some(waker) = waker.filter(|waker| is_idle(*waker) && self.domains.cache(last).contains(waker))
-        {
+        let cache = &self.domains[last][CACHE];
+        if let Some(waker) = waker.filter(|waker| is_idle(*waker) && cache.contains(waker)) {
             return waker;
         }
-        let cache = self.domains.cache(last);
-        let is_idle_core = |cpu: &&usize| self.domains.core(**cpu).iter().all(|sibling| is_idle(*sibling));
+        let is_idle_core = |cpu: &&usize| self.domains[**cpu][CORE].iter().all(|sibling| is_idle(*sibling));
         // From the last CPU on, and around.
         let at = cache.iter().position(|cpu| *cpu == last).unwrap_or(0);
         let around = || cache[at..].iter().chain(&cache[..at]);
@@ -73,7 +72,7 @@ impl Scheduler {
         }
         let mut took_ns = 0;
         for level in 0..4 {
-            let domain = &self.domains.of[cpu][level];
+            let domain = &self.domains[cpu][level];
             if domain.len() < 2 {
                 continue;
             }
@@ -92,11 +91,11 @@ impl Scheduler {
     /// Law 10 (balance): balances `cpu`, which is busy, if that is due; and lets an idle CPU have what waits here. That CPU, if there is
     /// one.
     pub(super) fn balances(&mut self, cpu: usize, now_ns: u64) -> Option<usize> {
-        for (due, level) in [1, 3].into_iter().enumerate() {
+        for (due, level) in [CACHE, ALL].into_iter().enumerate() {
             if self.odds[cpu].due_ns[due] > now_ns {
                 continue;
             }
-            let domain = self.domains.of[cpu][level].clone();
+            let domain = self.domains[cpu][level].clone();
             let interval_ns = domain.len() as u64 * 1_000_000 * BUSY_FACTOR;
             self.odds[cpu].due_ns[due] = now_ns + interval_ns;
             if now_ns >= interval_ns && domain.len() > 1 {

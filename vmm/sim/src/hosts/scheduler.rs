@@ -70,37 +70,26 @@ pub enum Yielded {
 /// Attempts after which recent success is counted anew.
 const ODDS_WINDOW: u32 = 1024;
 
-/// CPUs by what they share: one level per line, narrow ones first.
-#[derive(Clone, Debug)]
-pub(super) struct Domains {
-    /// For each CPU its domains: SMT siblings, those of its cache, of its socket, all. Each holds the CPU itself.
-    pub(super) of: Vec<[Vec<usize>; 4]>,
-}
+/// Levels of a CPU's domains: its SMT siblings, the CPUs of its cache, those of its socket (2), and all.
+pub(super) const CORE: usize = 0;
+pub(super) const CACHE: usize = 1;
+pub(super) const ALL: usize = 3;
 
-impl Domains {
-    pub(super) fn new(topology: &Arc<Topology>, cpus: &[u32]) -> Self {
-        let place = |cpu: usize| topology.place(cpus[cpu]);
-        let all = 0..cpus.len();
-        let where_same = |same: &dyn Fn(usize) -> bool| all.clone().filter(|cpu| same(*cpu)).collect();
-        let of = all.clone().map(|cpu| {
-            let own = place(cpu);
-            [
-                where_same(&|other| place(other).core == own.core),
-                where_same(&|other| place(other).cluster == own.cluster),
-                where_same(&|other| place(other).socket == own.socket),
-                where_same(&|_| true),
-            ]
-        });
-        Self { of: of.collect() }
-    }
-
-    pub(super) fn core(&self, cpu: usize) -> &[usize] {
-        &self.of[cpu][0]
-    }
-
-    pub(super) fn cache(&self, cpu: usize) -> &[usize] {
-        &self.of[cpu][1]
-    }
+/// The domains of each CPU, by level. Each holds the CPU itself.
+fn domains(topology: &Topology, cpus: &[u32]) -> Vec<[Vec<usize>; 4]> {
+    let place = |cpu: usize| topology.place(cpus[cpu]);
+    let all = 0..cpus.len();
+    let where_same = |same: &dyn Fn(usize) -> bool| all.clone().filter(|cpu| same(*cpu)).collect();
+    let of = all.clone().map(|cpu| {
+        let own = place(cpu);
+        [
+            where_same(&|other| place(other).core == own.core),
+            where_same(&|other| place(other).cluster == own.cluster),
+            where_same(&|other| place(other).socket == own.socket),
+            where_same(&|_| true),
+        ]
+    });
+    of.collect()
 }
 
 /// One CPU's attempts to pull tasks.
@@ -138,7 +127,7 @@ impl Odds {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     pub(super) host: Host,
-    pub(super) domains: Domains,
+    pub(super) domains: Vec<[Vec<usize>; 4]>,
     pub(super) queues: Vec<Queue>,
     pub(super) tasks: Vec<Task>,
     pub(super) places: Vec<TaskPlace>,
@@ -163,7 +152,7 @@ impl Scheduler {
         let places: Vec<TaskPlace> = guests.iter().enumerate().flat_map(of_guest).collect();
         let queue = Queue::new(host.fair, count, host.tick_ns());
         Self {
-            domains: Domains::new(topology, cpus),
+            domains: domains(topology, cpus),
             queues: vec![queue; cpus.len()],
             tasks: vec![Task { weight: NICE_0, ..Task::default() }; places.len()],
             places,
