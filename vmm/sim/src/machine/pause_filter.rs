@@ -128,14 +128,6 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_begins_a_new_loop() {
-        let mut filter = entered(BY_TIME);
-        assert!((0..40).all(|round| !filter.pause(round * 40_000)));
-        filter.enter();
-        assert_eq!((40..200).find(|round| filter.pause(round * 40_000)), Some(81));
-    }
-
-    #[test]
     fn rounds_that_are_skipped_count_as_if_they_were_seen() {
         for limits in [BY_TIME, BY_NUMBER] {
             for (seen, round_ps) in [(1, 40_000), (7, 33_000), (20, 40_000), (1, 60_000)] {

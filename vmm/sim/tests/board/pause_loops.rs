@@ -70,14 +70,6 @@ fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
 }
 
 #[test]
-fn rounds_that_are_longer_than_the_gap_never_exit() {
-    // The clock takes 8 ns: a round is then longer than 51.2 ns.
-    for parks in [true, false] {
-        assert_eq!(exits(wait_until(), parks, 3000, by_time).0, []);
-    }
-}
-
-#[test]
 fn an_alarm_finds_a_parked_waiter_before_its_loop_exits() {
     let mut bench = Bench::new("cascadelake-2s", wait_for_flag());
     bench.board.limit_pauses(0, Some(PauseLimits { gap_ps: GAP_PS, longest: by_time(1) }));
