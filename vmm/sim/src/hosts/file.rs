@@ -2,13 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::hosts::policy::{
-    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
-};
-use crate::sourced::{FileError, Sourced, Sources, read};
-
-/// The longest time in a file, a second.
-const MOST_US: f64 = 1e6;
+use crate::hosts::policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, Poll};
+use crate::sourced::{FileError, Sources, read, value, whole};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -18,114 +13,27 @@ struct File {
     title: String,
     sources: Sources,
     scheduler: SchedulerTable,
-    eevdf: Option<EevdfTable>,
-    cfs: Option<CfsTable>,
-    halt_polling: PollTable,
-    balance: BalanceTable,
-    pause: Option<PauseTable>,
-    costs: CostsTable,
+    eevdf: Option<Eevdf>,
+    cfs: Option<Cfs>,
+    halt_polling: Poll,
+    balance: Balance,
+    pause: Option<Pause>,
+    costs: HostCosts,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SchedulerTable {
-    hz: Sourced<f64>,
-    groups: Sourced<Groups>,
-    heeds_hints: Sourced<bool>,
-    kick_yields: Sourced<bool>,
-    invalidations: Sourced<Invalidations>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct EevdfTable {
-    base_slice_us: Sourced<f64>,
-    exact_slices: Sourced<bool>,
-    lazy: Sourced<bool>,
-    delayed_dequeue: Sourced<bool>,
-    yield_forfeits: Sourced<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct CfsTable {
-    latency_us: Sourced<f64>,
-    min_granularity_us: Sourced<f64>,
-    wakeup_granularity_us: Sourced<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PollTable {
-    most_us: Sourced<f64>,
-    start_us: Sourced<f64>,
-    shrink: Sourced<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct BalanceTable {
-    hot_us: Sourced<f64>,
-    try_us: Sourced<f64>,
-    by_chance: Sourced<bool>,
-    patience: Sourced<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PauseTable {
-    counter: Sourced<PauseCounter>,
-    gap: Sourced<f64>,
-    window: Sourced<f64>,
-    scan_us: Sourced<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct CostsTable {
-    tick_us: Sourced<f64>,
-    barrier_us: Sourced<f64>,
-}
-
-/// Turns given values into constants, and refuses those that cannot be.
-struct Reader<'a>(&'a Sources);
-
-impl Reader<'_> {
-    fn ns(&self, key: &str, given: &Sourced<f64>, least_us: f64) -> Result<u64, String> {
-        Ok((self.0.number(key, given, least_us, MOST_US)? * 1000.0).round() as u64)
-    }
-
-    fn fair(&self, file: &File) -> Result<Fair, String> {
-        match (&file.eevdf, &file.cfs) {
-            (Some(it), None) => Ok(Fair::Eevdf(Eevdf {
-                base_slice_ns: self.ns("eevdf.base-slice-us", &it.base_slice_us, 10.0)?,
-                exact: self.0.of("eevdf.exact-slices", &it.exact_slices)?,
-                lazy: self.0.of("eevdf.lazy", &it.lazy)?,
-                delayed: self.0.of("eevdf.delayed-dequeue", &it.delayed_dequeue)?,
-                yield_forfeits: self.0.of("eevdf.yield-forfeits", &it.yield_forfeits)?,
-            })),
-            (None, Some(it)) => Ok(Fair::Cfs(Cfs {
-                latency_ns: self.ns("cfs.latency-us", &it.latency_us, 10.0)?,
-                min_granularity_ns: self.ns("cfs.min-granularity-us", &it.min_granularity_us, 10.0)?,
-                wakeup_granularity_ns: self.ns(
-                    "cfs.wakeup-granularity-us",
-                    &it.wakeup_granularity_us,
-                    0.0,
-                )?,
-            })),
-            _ => Err("a host has either [eevdf] or [cfs]: give one of them".into()),
-        }
-    }
-
-    fn pause(&self, table: &PauseTable) -> Result<Pause, String> {
-        Ok(Pause {
-            counter: self.0.of("pause.counter", &table.counter)?,
-            gap: self.0.number("pause.gap", &table.gap, 1.0, 1e6)? as u64,
-            window: self.0.number("pause.window", &table.window, 1.0, 1e9)? as u64,
-            scan_ns: self.ns("pause.scan-us", &table.scan_us, 0.0)?,
-            target: Target::default(),
-        })
-    }
+    #[serde(deserialize_with = "whole::<24, 10_000, _, _>")]
+    hz: u32,
+    #[serde(deserialize_with = "value")]
+    groups: Groups,
+    #[serde(deserialize_with = "value")]
+    heeds_hints: bool,
+    #[serde(deserialize_with = "value")]
+    kick_yields: bool,
+    #[serde(deserialize_with = "value")]
+    invalidations: Invalidations,
 }
 
 impl Host {
@@ -135,41 +43,29 @@ impl Host {
     /// [`FileError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         let refuse = |what: String| FileError { kind: "host", name: name.into(), what };
-        let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
-        host(&file, text).map_err(refuse)
+        let file: File = read(text, |file: &File| (file.format, &file.sources)).map_err(refuse)?;
+        let fair = match (file.eevdf, file.cfs) {
+            (Some(it), None) => Fair::Eevdf(it),
+            (None, Some(it)) => Fair::Cfs(it),
+            _ => return Err(refuse("a host has either [eevdf] or [cfs]: give one of them".into())),
+        };
+        let SchedulerTable { hz, groups, heeds_hints, kick_yields, invalidations } = file.scheduler;
+        Ok(Self {
+            name: file.name,
+            title: file.title,
+            hz,
+            fair,
+            groups,
+            heeds_hints,
+            kick_yields,
+            invalidations,
+            poll: file.halt_polling,
+            balance: file.balance,
+            pause: file.pause,
+            costs: file.costs,
+            text: text.into(),
+        })
     }
-}
-
-fn host(file: &File, text: &str) -> Result<Host, String> {
-    let reader = Reader(&file.sources);
-    let (scheduler, poll, balance) = (&file.scheduler, &file.halt_polling, &file.balance);
-    Ok(Host {
-        name: file.name.clone(),
-        title: file.title.clone(),
-        hz: reader.0.number("scheduler.hz", &scheduler.hz, 24.0, 10_000.0)? as u32,
-        fair: reader.fair(file)?,
-        groups: reader.0.of("scheduler.groups", &scheduler.groups)?,
-        heeds_hints: reader.0.of("scheduler.heeds-hints", &scheduler.heeds_hints)?,
-        kick_yields: reader.0.of("scheduler.kick-yields", &scheduler.kick_yields)?,
-        invalidations: reader.0.of("scheduler.invalidations", &scheduler.invalidations)?,
-        poll: Poll {
-            most_ns: reader.ns("halt-polling.most-us", &poll.most_us, 0.0)?,
-            start_ns: reader.ns("halt-polling.start-us", &poll.start_us, 0.0)?,
-            shrink: reader.0.number("halt-polling.shrink", &poll.shrink, 0.0, 1000.0)? as u64,
-        },
-        balance: Balance {
-            hot_ns: reader.ns("balance.hot-us", &balance.hot_us, 0.0)?,
-            try_ns: reader.ns("balance.try-us", &balance.try_us, 0.0)?,
-            by_chance: reader.0.of("balance.by-chance", &balance.by_chance)?,
-            patience: reader.0.number("balance.patience", &balance.patience, 0.0, 1000.0)? as u32,
-        },
-        pause: file.pause.as_ref().map(|pause| reader.pause(pause)).transpose()?,
-        costs: HostCosts {
-            tick_ns: reader.ns("costs.tick-us", &file.costs.tick_us, 0.0)?,
-            barrier_ns: reader.ns("costs.barrier-us", &file.costs.barrier_us, 0.0)?,
-        },
-        text: text.into(),
-    })
 }
 
 /// A host that is built in.

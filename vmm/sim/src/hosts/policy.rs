@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::sourced::{us, value, whole};
+
 /// A host's scheduler: what a host file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
@@ -43,28 +45,38 @@ pub enum Fair {
 }
 
 /// Laws 1 to 7, from virtual time to slice ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Eevdf {
     /// A slice on one CPU; on more it is multiplied by 1 + floor(log2(min(CPUs, 8))).
+    #[serde(rename = "base-slice-us", deserialize_with = "us::<10, _>")]
     pub base_slice_ns: u64,
     /// Slices end by a timer of their own (HRTICK), not at ticks.
+    #[serde(rename = "exact-slices", deserialize_with = "value")]
     pub exact: bool,
     /// Requests to reschedule at a wake-up wait for the next exit or tick.
+    #[serde(deserialize_with = "value")]
     pub lazy: bool,
     /// A sleeper with negative lag stays queued until it is picked.
+    #[serde(rename = "delayed-dequeue", deserialize_with = "value")]
     pub delayed: bool,
     /// A yield forfeits the rest of the request: the virtual time moves to the deadline.
+    #[serde(deserialize_with = "value")]
     pub yield_forfeits: bool,
 }
 
 /// Constants of CFS on one CPU; on more they are multiplied as [`Eevdf::base_slice_ns`] is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Cfs {
     /// The period in which each runnable task runs once.
+    #[serde(rename = "latency-us", deserialize_with = "us::<10, _>")]
     pub latency_ns: u64,
     /// Least slice.
+    #[serde(rename = "min-granularity-us", deserialize_with = "us::<10, _>")]
     pub min_granularity_ns: u64,
     /// Lead in virtual time that lets a woken task preempt.
+    #[serde(rename = "wakeup-granularity-us", deserialize_with = "us::<0, _>")]
     pub wakeup_granularity_ns: u64,
 }
 
@@ -91,41 +103,56 @@ pub enum Invalidations {
 }
 
 /// Law 15 (halt polling).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Poll {
     /// Longest poll; 0: vCPUs that halt sleep at once.
+    #[serde(rename = "most-us", deserialize_with = "us::<0, _>")]
     pub most_ns: u64,
     /// First poll that is not 0.
+    #[serde(rename = "start-us", deserialize_with = "us::<0, _>")]
     pub start_ns: u64,
     /// A poll is divided by this where it shrinks; 0: it becomes 0.
+    #[serde(deserialize_with = "whole::<0, 1000, _, _>")]
     pub shrink: u64,
 }
 
 /// Laws 9 and 10 (pulls, balance).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Balance {
     /// A task that ran less than this ago stays where its caches are warm.
+    #[serde(rename = "hot-us", deserialize_with = "us::<0, _>")]
     pub hot_ns: u64,
     /// Time of one attempt to pull a task.
+    #[serde(rename = "try-us", deserialize_with = "us::<0, _>")]
     pub try_ns: u64,
     /// Whether attempts of an idle CPU are made with the probability of recent success.
+    #[serde(deserialize_with = "value")]
     pub by_chance: bool,
     /// Balances in a row that find one task more elsewhere before they move it.
+    #[serde(deserialize_with = "whole::<0, 1000, _, _>")]
     pub patience: u32,
 }
 
 /// Laws 12 and 13 (pause-loop exits, spinners' choice).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pause {
     /// Which kind of counter.
+    #[serde(deserialize_with = "value")]
     pub counter: PauseCounter,
     /// PAUSEs further apart belong to different loops, in ticks of the time stamp counter.
+    #[serde(deserialize_with = "whole::<1, 1_000_000, _, _>")]
     pub gap: u64,
     /// The first window: ticks of the time stamp counter, or PAUSEs.
+    #[serde(deserialize_with = "whole::<1, 1_000_000_000, _, _>")]
     pub window: u64,
     /// Time to look at one vCPU for a candidate.
+    #[serde(rename = "scan-us", deserialize_with = "us::<0, _>")]
     pub scan_ns: u64,
     /// Which vCPU a spinner yields to.
+    #[serde(skip)]
     pub target: Target,
 }
 
@@ -154,11 +181,14 @@ pub enum PauseCounter {
 }
 
 /// Laws 11 and 17 (ticks, entries).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostCosts {
     /// A tick, in addition to its exit.
+    #[serde(rename = "tick-us", deserialize_with = "us::<0, _>")]
     pub tick_ns: u64,
     /// Barrier against branch prediction of another vCPU, at each change of vCPUs.
+    #[serde(rename = "barrier-us", deserialize_with = "us::<0, _>")]
     pub barrier_ns: u64,
 }
 

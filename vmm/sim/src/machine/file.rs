@@ -31,7 +31,8 @@ struct TopologyTable {
     threads_per_core: u32,
     cores_per_cluster: Option<u32>,
     hops: Option<Vec<Vec<u8>>>,
-    source: String,
+    #[serde(rename = "source")]
+    _source: String,
 }
 
 #[derive(Deserialize)]
@@ -99,146 +100,133 @@ impl Machine {
     /// [`FileError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         let refuse = |what: String| FileError { kind: "machine", name: name.into(), what };
-        let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
+        let file: File = read(text, |file: &File| (file.format, &file.sources)).map_err(refuse)?;
         let table = &file.topology;
         let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];
         let topology = Topology::new(counts, table.cores_per_cluster, table.hops.as_deref())
             .map_err(|what| refuse(format!("[topology]: {what}")))?;
-        let reader = Reader(&file.sources);
-        file.sources.check("topology", &table.source).map_err(refuse)?;
         file.model.check().map_err(refuse)?;
-        let costs = reader.costs(&file, &topology).map_err(refuse)?;
+        let costs = costs(&file, &topology).map_err(refuse)?;
         Ok(Self { name: file.name, title: file.title, topology, costs, model: file.model, text: text.into() })
     }
 }
 
-/// Turns figures into costs, and refuses those that cannot be.
-struct Reader<'a>(&'a Sources);
+/// Nanoseconds as picoseconds.
+fn ps(key: &str, figure: &Figure) -> Result<u64, String> {
+    Ok((figure.within(key, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
+}
 
-impl Reader<'_> {
-    /// Nanoseconds as picoseconds.
-    fn ps(&self, key: &str, figure: &Figure) -> Result<u64, String> {
-        Ok((self.0.number(key, figure, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
+fn permille(key: &str, figure: &Figure, least: f64, most: f64) -> Result<u64, String> {
+    Ok((figure.within(key, least, most)? * 1000.0).round() as u64)
+}
+
+fn costs(file: &File, topology: &Topology) -> Result<Costs, String> {
+    let cpu = &file.cpu;
+    let clock_ghz = cpu.clock_ghz.within("cpu.clock-ghz", 0.1, 10.0)?;
+    let instruction_ps = ps("cpu.instruction-ns", &cpu.instruction_ns)?;
+    if instruction_ps == 0 {
+        return Err("cpu.instruction-ns is 0: time would stand still".into());
     }
+    Ok(Costs {
+        clock_khz: (clock_ghz * 1e6).round() as u64,
+        instruction_ps,
+        pause_ps: pause_ps(cpu)?,
+        rdtsc_ps: ps("cpu.rdtsc-ns", &cpu.rdtsc_ns)?,
+        fence_ps: ps("cpu.fence-ns", &cpu.fence_ns)?,
+        rmw_ps: ps("cpu.rmw-ns", &cpu.rmw_ns)?,
+        hit_ps: ps("cpu.hit-ns", &cpu.hit_ns)?,
+        store_buffer: cpu.store_buffer_entries.within("cpu.store-buffer-entries", 1.0, 1024.0)? as usize,
+        busy_sibling_permille: permille("cpu.busy-sibling-speed", &cpu.busy_sibling_speed, 0.1, 1.0)?,
+        line: line_costs(&file.line, topology)?,
+        guest: guest_costs(&file.guest)?,
+    })
+}
 
-    fn permille(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<u64, String> {
-        Ok((self.0.number(key, figure, least, most)? * 1000.0).round() as u64)
-    }
-
-    fn costs(&self, file: &File, topology: &Topology) -> Result<Costs, String> {
-        let cpu = &file.cpu;
-        let clock_ghz = self.0.number("cpu.clock-ghz", &cpu.clock_ghz, 0.1, 10.0)?;
-        let instruction_ps = self.ps("cpu.instruction-ns", &cpu.instruction_ns)?;
-        if instruction_ps == 0 {
-            return Err("cpu.instruction-ns is 0: time would stand still".into());
+/// The time of PAUSE, which is known in nanoseconds or in cycles of the core.
+fn pause_ps(cpu: &CpuTable) -> Result<u64, String> {
+    match (&cpu.pause_ns, &cpu.pause_cycles, &cpu.core_ghz) {
+        (Some(pause), None, None) => ps("cpu.pause-ns", pause),
+        (None, Some(cycles), Some(core)) => {
+            let cycles = cycles.within("cpu.pause-cycles", 0.0, 1e6)?;
+            let core_ghz = core.within("cpu.core-ghz", 0.1, 10.0)?;
+            Ok((cycles / core_ghz * PS_PER_NS as f64).round() as u64)
         }
-        Ok(Costs {
-            clock_khz: (clock_ghz * 1e6).round() as u64,
-            instruction_ps,
-            pause_ps: self.pause_ps(cpu)?,
-            rdtsc_ps: self.ps("cpu.rdtsc-ns", &cpu.rdtsc_ns)?,
-            fence_ps: self.ps("cpu.fence-ns", &cpu.fence_ns)?,
-            rmw_ps: self.ps("cpu.rmw-ns", &cpu.rmw_ns)?,
-            hit_ps: self.ps("cpu.hit-ns", &cpu.hit_ns)?,
-            store_buffer: self.0.number("cpu.store-buffer-entries", &cpu.store_buffer_entries, 1.0, 1024.0)?
-                as usize,
-            busy_sibling_permille: self.permille(
-                "cpu.busy-sibling-speed",
-                &cpu.busy_sibling_speed,
-                0.1,
-                1.0,
-            )?,
-            line: self.line_costs(&file.line, topology)?,
-            guest: self.guest_costs(&file.guest)?,
-        })
+        _ => Err("cpu: give either pause-ns, or pause-cycles and core-ghz".into()),
     }
+}
 
-    /// The time of PAUSE, which is known in nanoseconds or in cycles of the core.
-    fn pause_ps(&self, cpu: &CpuTable) -> Result<u64, String> {
-        match (&cpu.pause_ns, &cpu.pause_cycles, &cpu.core_ghz) {
-            (Some(pause), None, None) => self.ps("cpu.pause-ns", pause),
-            (None, Some(cycles), Some(core)) => {
-                let cycles = self.0.number("cpu.pause-cycles", cycles, 0.0, 1e6)?;
-                let core_ghz = self.0.number("cpu.core-ghz", core, 0.1, 10.0)?;
-                Ok((cycles / core_ghz * PS_PER_NS as f64).round() as u64)
-            }
-            _ => Err("cpu: give either pause-ns, or pause-cycles and core-ghz".into()),
-        }
+/// Time to invalidate copies: within a socket, and by hops.
+fn upgrades(line: &LineTable) -> Result<(u64, Vec<u64>), String> {
+    let factor = |key, figure| permille(key, figure, 1.0, 10.0);
+    let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;
+    let hops = line.upgrade_hops.iter().map(|figure| factor("line.upgrade-hops", figure));
+    let mut hops = hops.collect::<Result<Vec<_>, _>>()?;
+    if !hops.is_empty() && hops.len() != line.hops_ns.len() {
+        return Err(format!(
+            "line.upgrade-hops has {} figures, and line.hops-ns {}: give one for each distance, or none",
+            hops.len(),
+            line.hops_ns.len()
+        ));
     }
+    hops.resize(line.hops_ns.len(), flat);
+    Ok((flat, hops))
+}
 
-    /// Time to invalidate copies: within a socket, and by hops.
-    fn upgrades(&self, line: &LineTable) -> Result<(u64, Vec<u64>), String> {
-        let factor = |key, figure| self.permille(key, figure, 1.0, 10.0);
-        let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;
-        let hops = line.upgrade_hops.iter().map(|figure| factor("line.upgrade-hops", figure));
-        let mut hops = hops.collect::<Result<Vec<_>, _>>()?;
-        if !hops.is_empty() && hops.len() != line.hops_ns.len() {
-            return Err(format!(
-                "line.upgrade-hops has {} figures, and line.hops-ns {}: give one for each distance, or none",
-                hops.len(),
-                line.hops_ns.len()
-            ));
-        }
-        hops.resize(line.hops_ns.len(), flat);
-        Ok((flat, hops))
+fn line_costs(line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
+    let socket_ps = ps("line.socket-ns", &line.socket_ns)?;
+    let hops = line.hops_ns.iter().map(|figure| ps("line.hops-ns", figure));
+    let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
+    let needed = usize::from(topology.most_hops());
+    if hops_ps.len() < needed {
+        return Err(format!(
+            "line.hops-ns has {} figures, and the farthest socket is {needed} hops away",
+            hops_ps.len()
+        ));
     }
+    let near_ps = line.near_ns.as_ref().map(|near| ps("line.near-ns", near)).transpose()?;
+    if near_ps.is_none() && topology.clusters() != topology.sockets() {
+        return Err("line.near-ns is missing: the topology has clusters within a socket".into());
+    }
+    let occupancy = |key, figure| permille(key, figure, 0.01, 2.0);
+    let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
+    let near = line.occupancy_near.as_ref();
+    let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
+    let (upgrade_socket_permille, upgrade_hops_permille) = upgrades(line)?;
+    Ok(LineCosts {
+        sibling_ps: ps("line.sibling-ns", &line.sibling_ns)?,
+        near_ps: near_ps.unwrap_or(socket_ps),
+        socket_ps,
+        hops_ps,
+        shared_ps: ps("line.shared-ns", &line.shared_ns)?,
+        memory_ps: ps("line.memory-ns", &line.memory_ns)?,
+        upgrade_socket_permille,
+        upgrade_hops_permille,
+        occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
+        occupancy_socket_permille,
+        occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
+        grants_in_a_row: line.grants_in_a_row.within("line.grants-in-a-row", 1.0, 1e6)? as u32,
+    })
+}
 
-    fn line_costs(&self, line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
-        let socket_ps = self.ps("line.socket-ns", &line.socket_ns)?;
-        let hops = line.hops_ns.iter().map(|figure| self.ps("line.hops-ns", figure));
-        let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
-        let needed = usize::from(topology.most_hops());
-        if hops_ps.len() < needed {
-            return Err(format!(
-                "line.hops-ns has {} figures, and the farthest socket is {needed} hops away",
-                hops_ps.len()
-            ));
+fn guest_costs(guest: &GuestTable) -> Result<GuestCosts, String> {
+    let idle = guest.idle.iter().map(|state| {
+        let wake_us = state.wake_us.within("guest.idle.wake-us", 0.0, MOST_NS / 1000.0)?;
+        if !(0.0..=1e9).contains(&state.after_us) {
+            return Err(format!("guest.idle.after-us is {}: it must be 0 to 1e9", state.after_us));
         }
-        let near_ps = line.near_ns.as_ref().map(|near| self.ps("line.near-ns", near)).transpose()?;
-        if near_ps.is_none() && topology.clusters() != topology.sockets() {
-            return Err("line.near-ns is missing: the topology has clusters within a socket".into());
-        }
-        let occupancy = |key, figure| self.permille(key, figure, 0.01, 2.0);
-        let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
-        let near = line.occupancy_near.as_ref();
-        let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
-        let (upgrade_socket_permille, upgrade_hops_permille) = self.upgrades(line)?;
-        Ok(LineCosts {
-            sibling_ps: self.ps("line.sibling-ns", &line.sibling_ns)?,
-            near_ps: near_ps.unwrap_or(socket_ps),
-            socket_ps,
-            hops_ps,
-            shared_ps: self.ps("line.shared-ns", &line.shared_ns)?,
-            memory_ps: self.ps("line.memory-ns", &line.memory_ns)?,
-            upgrade_socket_permille,
-            upgrade_hops_permille,
-            occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
-            occupancy_socket_permille,
-            occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
-            grants_in_a_row: self.0.number("line.grants-in-a-row", &line.grants_in_a_row, 1.0, 1e6)? as u32,
-        })
-    }
-
-    fn guest_costs(&self, guest: &GuestTable) -> Result<GuestCosts, String> {
-        let idle = guest.idle.iter().map(|state| {
-            let wake_us = self.0.number("guest.idle.wake-us", &state.wake_us, 0.0, MOST_NS / 1000.0)?;
-            if !(0.0..=1e9).contains(&state.after_us) {
-                return Err(format!("guest.idle.after-us is {}: it must be 0 to 1e9", state.after_us));
-            }
-            let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
-            Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
-        });
-        let scatter = self.0.number("guest.scatter", &guest.scatter, 0.0, MOST_SCATTER)?;
-        Ok(GuestCosts {
-            scatter_permille: (scatter * 1000.0).round() as u64,
-            exit_ps: self.ps("guest.exit-ns", &guest.exit_ns)?,
-            timer_ps: self.ps("guest.timer-ns", &guest.timer_ns)?,
-            kick_ps: self.ps("guest.kick-ns", &guest.kick_ns)?,
-            wake_ps: self.ps("guest.wake-ns", &guest.wake_ns)?,
-            switch_ps: self.ps("guest.switch-ns", &guest.switch_ns)?,
-            idle: idle.collect::<Result<_, _>>()?,
-        })
-    }
+        let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
+        Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
+    });
+    let scatter = guest.scatter.within("guest.scatter", 0.0, MOST_SCATTER)?;
+    Ok(GuestCosts {
+        scatter_permille: (scatter * 1000.0).round() as u64,
+        exit_ps: ps("guest.exit-ns", &guest.exit_ns)?,
+        timer_ps: ps("guest.timer-ns", &guest.timer_ns)?,
+        kick_ps: ps("guest.kick-ns", &guest.kick_ns)?,
+        wake_ps: ps("guest.wake-ns", &guest.wake_ns)?,
+        switch_ps: ps("guest.switch-ns", &guest.switch_ns)?,
+        idle: idle.collect::<Result<_, _>>()?,
+    })
 }
 
 /// A machine that is built in.

@@ -11,11 +11,18 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use thiserror::Error;
+use toml::{Table, Value};
 
 /// The version of both formats that this program reads.
 const FORMAT: u32 = 1;
+
+/// The longest time of a host, a second.
+const MOST_US: u64 = 1_000_000;
+
+/// Begins a message that lacks its key.
+const IS: &str = "is ";
 
 /// A fault in such a file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -61,49 +68,91 @@ pub(crate) struct Sources(BTreeMap<String, Source>);
 pub(crate) struct Sourced<T> {
     /// In the unit that its key names.
     value: T,
-    source: String,
+    #[serde(rename = "source")]
+    _source: String,
 }
 
 /// A number with its source.
 pub(crate) type Figure = Sourced<f64>;
 
-impl Sources {
-    /// Refuses a source that the file does not have; `key` is for the message.
-    pub(crate) fn check(&self, key: &str, source: &str) -> Result<(), String> {
-        if self.0.contains_key(source) {
-            return Ok(());
-        }
-        let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
-        Err(format!("{key}: source `{source}` is not among [sources]: {}", known.join(" ")))
-    }
-
-    /// The value of `key`, if its source is known.
-    pub(crate) fn of<T: Copy>(&self, key: &str, sourced: &Sourced<T>) -> Result<T, String> {
-        self.check(key, &sourced.source).map(|()| sourced.value)
-    }
-
+impl Figure {
     /// The number of `key` between two bounds, in its own unit.
-    pub(crate) fn number(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<f64, String> {
-        let value = self.of(key, figure)?;
-        if (least..=most).contains(&value) {
-            return Ok(value);
+    pub(crate) fn within(&self, key: &str, least: f64, most: f64) -> Result<f64, String> {
+        between(self.value, least, most).map_err(|refused| format!("{key} {refused}"))
+    }
+}
+
+fn between(value: f64, least: f64, most: f64) -> Result<f64, String> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("{IS}{value}: it must be {least} to {most}"))
+}
+
+/// Deserializes a value with its source.
+pub(crate) fn value<'d, T: Deserialize<'d>, D: Deserializer<'d>>(from: D) -> Result<T, D::Error> {
+    Ok(Sourced::deserialize(from)?.value)
+}
+
+fn number<'d, D: Deserializer<'d>>(from: D, least: u64, most: u64) -> Result<f64, D::Error> {
+    between(value(from)?, least as f64, most as f64).map_err(D::Error::custom)
+}
+
+/// Deserializes a whole number from `LEAST` to `MOST`, with its source.
+pub(crate) fn whole<'d, const LEAST: u64, const MOST: u64, T: TryFrom<u64>, D: Deserializer<'d>>(
+    from: D,
+) -> Result<T, D::Error> {
+    let number = number(from, LEAST, MOST)? as u64;
+    T::try_from(number).map_err(|_| D::Error::custom("too large for its type"))
+}
+
+/// Deserializes a time from `LEAST` microseconds on, with its source, as nanoseconds.
+pub(crate) fn us<'d, const LEAST: u64, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    Ok((number(from, LEAST, MOST_US)? * 1000.0).round() as u64)
+}
+
+/// Refuses a source that the file does not have, in the value at `key` and all that is in it.
+fn check(known: &Sources, key: &str, value: &Value) -> Result<(), String> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| check(known, key, value)),
+        Value::Table(table) => {
+            if let Some(source) = table.get("source").and_then(Value::as_str)
+                && !known.0.contains_key(source)
+            {
+                let known: Vec<&str> = known.0.keys().map(String::as_str).collect();
+                return Err(format!("{key}: source `{source}` is not among [sources]: {}", known.join(" ")));
+            }
+            table.iter().try_for_each(|(inner, value)| check(known, &format!("{key}.{inner}"), value))
         }
-        Err(format!("{key} is {value}: it must be {least} to {most}"))
+        _ => Ok(()),
     }
 }
 
-/// The tables of a text, whose format is what `format` takes from them. Else the fault, with its line.
-pub(crate) fn read<F: DeserializeOwned>(text: &str, format: impl Fn(&F) -> u32) -> Result<F, String> {
-    let file: F = toml::from_str(text).map_err(|error| one_line(&error, text))?;
-    match format(&file) {
-        FORMAT => Ok(file),
-        other => Err(format!("format {other} is unknown: this version reads format {FORMAT}")),
+/// The tables of a text, whose format and sources are what `head` takes from them. Else the fault, with its line or key.
+pub(crate) fn read<F: DeserializeOwned>(
+    text: &str,
+    head: impl Fn(&F) -> (u32, &Sources),
+) -> Result<F, String> {
+    let file: F = toml::from_str(text).map_err(|error| one_line(error, text))?;
+    let (format, known) = head(&file);
+    if format != FORMAT {
+        return Err(format!("format {format} is unknown: this version reads format {FORMAT}"));
     }
+    let table: Table = toml::from_str(text).map_err(|error| one_line(error, text))?;
+    table.iter().try_for_each(|(key, value)| check(known, key, value))?;
+    Ok(file)
 }
 
-fn one_line(error: &toml::de::Error, text: &str) -> String {
+fn one_line(mut error: toml::de::Error, text: &str) -> String {
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    if message.starts_with(IS) {
+        // Without the text an error tells its key instead.
+        error.set_input(None);
+        let told = error.to_string();
+        return format!("{} {message}", told.split('`').nth(1).unwrap_or_default());
+    }
     let line =
         error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("{place}{}", error.message().lines().collect::<Vec<_>>().join("; "))
+    format!("{place}{message}")
 }
