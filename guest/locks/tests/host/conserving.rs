@@ -243,15 +243,22 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
     let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
     let stage = Conserving::new(Cpus::new(2, patience));
-    stage.while_held(
-        || {
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
             while stage.host.events(Event::PvWaitHead) < 3 || stage.host.slices_given_up() == 0 {
                 stage.host.kick(1);
                 thread::yield_now();
             }
-        },
-        |_| stage.visit(),
-    );
+            stage.unlock();
+            stage.host.kick(1);
+        } else {
+            held.await_it();
+            stage.visit();
+        }
+    });
     assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }
 
