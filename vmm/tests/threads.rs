@@ -7,8 +7,8 @@ use std::time::Duration;
 use haltkick_vmm::{Engine, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
 use support::{
-    PATIENCE, Settings, apply, dies_with_its_place, done, exits, forms, ms, start, start_stoppable,
-    trial, us, violates_exclusion,
+    PATIENCE, Settings, apply, dies_with_its_place, done, exits, forms, ms, start, start_stoppable, trial,
+    us, violates_exclusion,
 };
 
 fn main() -> ExitCode {

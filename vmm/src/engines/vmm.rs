@@ -44,7 +44,10 @@ pub(crate) struct Watched<'w> {
 }
 
 /// Runs the guests of `run`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
-#[expect(clippy::too_many_lines, reason = "these are its steps in order, and what each makes lives until the last one")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "these are its steps in order, and what each makes lives until the last one"
+)]
 pub(super) fn run(
     run: &Run,
     image: &Image,
@@ -160,12 +163,7 @@ pub(super) fn run(
 }
 
 /// What is known of a guest on this machine.
-fn seen<'a>(
-    asked: OurGuest<'a>,
-    image: &'a Image,
-    chosen: Chosen,
-    machine: &'a Machine,
-) -> GuestFacts<'a> {
+fn seen<'a>(asked: OurGuest<'a>, image: &'a Image, chosen: Chosen, machine: &'a Machine) -> GuestFacts<'a> {
     GuestFacts {
         asked,
         image,

@@ -276,7 +276,10 @@ mod tests {
 
     /// Injections in a second of which a holder can be had at every microsecond.
     fn injections(mut injector: Injector) -> Vec<u64> {
-        (0..1_000_000).map(|us| us * 1000).filter(|&now| injector.takes(Activity::Holder, now).is_some()).collect()
+        (0..1_000_000)
+            .map(|us| us * 1000)
+            .filter(|&now| injector.takes(Activity::Holder, now).is_some())
+            .collect()
     }
 
     #[test]
@@ -305,7 +308,8 @@ mod tests {
     fn each_passage_of_its_point_has_a_chance_and_others_none() {
         let mut injector = injector(HowOften::Probability(0.25), Some(3), 1);
         assert_eq!(injector.alarm(), None);
-        let mut hits = |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS).is_some()).count();
+        let mut hits =
+            |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS).is_some()).count();
         assert_eq!(hits(2), 0);
         let hits = hits(3);
         assert!((2284..=2716).contains(&hits), "{hits}");

@@ -196,9 +196,8 @@ fn holders_are_stopped_at_points_of_another_lock() -> Vec<Trial> {
         let injected = stopped_at(point, us(500), &holding().lock("qspinlock-points"));
         assert_eq!(injected.holder, sum(&injected), "stopped at {point}: {injected:?}");
     };
-    let trial = |(point, what)| {
-        named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || is_holder(point))
-    };
+    let trial =
+        |(point, what)| named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || is_holder(point));
     points.map(trial).into()
 }
 

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
-use support::{
-    Check, PATIENCE, Settings, apply, config, ms, not_nested, trial, us, watched,
-};
+use support::{Check, PATIENCE, Settings, apply, config, ms, not_nested, trial, us, watched};
 
 /// Runs what must fail, and gives what is told of it.
 pub(crate) fn explained(config: &Run) -> (RunError, Explanation) {

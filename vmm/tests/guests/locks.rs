@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, Outcome, Sched, Shape};
+use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;
 use support::{
     Settings, apply, config, done, event, exits, forms, ms, named, panics, start, start_until, trial,

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use haltkick_vmm::{MAX_WINDOWS, RunError, Sched, Shape, ShapeFlags, allowed_cpus};
 use rustix::process::Pid;

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ByActivity, Cause, Ended, Engine, HowOften, Image, Instruments, Outcome, Run,
-    RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
+    ByActivity, Cause, Ended, Engine, HowOften, Image, Instruments, Outcome, Run, RunError, Sched, Shape,
+    Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{
-    Settings, count, deschedule, dies_with_its_place, done, event, exits, forms, ms, panics,
-    simulated, start, start_guests, start_stoppable, sum, us, violates_exclusion, watched, within,
+    Settings, count, deschedule, dies_with_its_place, done, event, exits, forms, ms, panics, simulated,
+    start, start_guests, start_stoppable, sum, us, violates_exclusion, watched, within,
 };
 
 fn small() -> Run {

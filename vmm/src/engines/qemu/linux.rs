@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{DESCHEDULES_NONE, HOST_SCHEDULES, Running, refuse};
 use super::launch::{self, file_for_qemu, find_qemu};
 use super::record::{cpu_time_of, died, words_of};
+use super::{DESCHEDULES_NONE, HOST_SCHEDULES, Running, refuse};
 use crate::engines::linux::console::Console;
 use crate::engines::linux::kernel::ELF_COMMAND_LINE;
 use crate::engines::linux::load::command_line;

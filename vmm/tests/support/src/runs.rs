@@ -33,9 +33,7 @@ pub fn forms() -> Vec<(String, bool)> {
 /// The embedded image with the arms and objects behind it that a run names.
 fn image(config: &Run) -> Image {
     let ours = config.ours();
-    Image::embedded()
-        .with_locks(ours.map(|asked| &*asked.ours.lock))
-        .expect("what a run names can be linked")
+    Image::embedded().with_locks(ours.map(|asked| &*asked.ours.lock)).expect("what a run names can be linked")
 }
 
 /// Runs a guest of the embedded image until its end.
