@@ -16,7 +16,7 @@ use haltkick_vmm::{Known, LinuxVcpu, Repeated, Timeline as Noted, Unknown, VcpuO
 use serde::{Deserialize, Serialize};
 
 use crate::host::identity::Host;
-use crate::host::noise::{BUSY_NEIGHBOUR, Noise};
+use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT};
 use crate::record::figures::{Figure, LOCK_EVENT, Unit};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
@@ -223,7 +223,7 @@ impl Record {
         }
         let is_all = !self.warnings.is_empty() && self.warnings.iter().all(|it| it.code == BUSY_NEIGHBOUR);
         let share = [others_share, run_delay_share].into_iter().flatten().reduce(f64::max);
-        share.filter(|_| is_all)
+        share.filter(|share| is_all && *share > OTHERS_SHARE_LIMIT)
     }
 
     /// Something that speaks against the run.
