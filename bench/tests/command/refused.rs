@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::qemu::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
+/// Long: it is one table.
 #[apply(trial)]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (line, expected) in [
