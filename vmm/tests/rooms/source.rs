@@ -157,7 +157,7 @@ impl Reader {
     }
 }
 
-fn is(token: &TokenTree, mark: char) -> bool {
+pub(crate) fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 

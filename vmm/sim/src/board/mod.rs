@@ -454,8 +454,7 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Executes the CPU of a slot until it has to wait for something. `granted`: the lines that it waited for.
-    #[expect(clippy::too_many_lines, reason = "its loop is the list of all that stops a CPU")]
+    /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the lines that it waited for.
     fn execute(
         &mut self,
         slot: u32,
