@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::qemu::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
-/// Other settings are refused in vmm/tests/refusals.rs.
+/// Long: it is one table. Other settings are refused in vmm/tests/refusals.rs.
 #[apply(trial)]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (line, expected) in [
