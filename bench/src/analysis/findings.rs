@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_arms_that_do_not_differ_table_and_finding_tell_as_one_promises() {
+    fn arms_that_do_not_differ_are_told_as_one_promises() {
         let plan = plan();
         let (mut taken_back, mut alarms) = (0, 0);
         for seed in 0..REPORTS {

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fact_is_a_value_or_a_reason_and_some_are_always_known() {
+    fn facts_are_values_or_reasons_and_some_are_always_known() {
         let facts = all(&Image::embedded());
         for (name, fact) in &facts {
             assert!(fact.value.is_some() != fact.why.is_some(), "{name}: {fact:?}");

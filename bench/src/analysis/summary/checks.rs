@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_a_a_pair_with_a_narrow_interval_gives_the_all_clear() {
+    fn only_a_narrow_a_a_pair_gives_the_all_clear() {
         for (blocks, scatter, outcome, part) in [
             (10, 0.01, CheckOutcome::Passed, "shows no difference"),
             (10, 0.5, CheckOutcome::NotChecked, "clears nothing"),
