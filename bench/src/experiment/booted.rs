@@ -95,7 +95,7 @@ impl Experiment {
         let file = |key: &str| {
             let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
-                // What the experiment's file names is relative to where that lies.
+                // Files that the experiment names are relative to the directory of its own.
                 Some(_) => file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path)),
                 None => file(path.into()),
             };

@@ -53,7 +53,7 @@ pub(crate) struct Experiment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
-    /// What boots a kernel.
+    /// The keys that boot a kernel.
     boot: BTreeMap<&'static str, String>,
     pub(super) places: Vec<(String, Option<At>)>,
 }

@@ -195,8 +195,8 @@ impl Progress {
         }
     }
 
-    /// Says that a block of `planned` is done; without a terminal this is the only sign of life. How many more precision asks for nobody
-    /// knows, so of those it speaks now and then.
+    /// Says that a block of `planned` is done; without a terminal this is the only sign of life. The number of
+    /// blocks that precision asks for is not known, so further ones are told now and then.
     pub(crate) fn block_done(&mut self, block: u32, planned: u32, left: Duration) {
         let done = block + 1;
         if self.on_terminal || done > planned && self.said.elapsed() < SAYS_EVERY {

@@ -215,7 +215,7 @@ impl Record {
         Some(self.figure(figures::LOCK_FREE)? * work_ns as f64 / 1e9 / pcpus)
     }
 
-    /// The share of the pCPUs that others used, 0 if nobody knows of any; `None` if something else spoiled the run.
+    /// The share of the pCPUs that others used, 0 if none was seen; `None` if something else spoiled the run.
     pub(crate) fn neighbours_share(&self) -> Option<f64> {
         let Noise { others_share, run_delay_share, .. } = self.noise;
         if self.trusted {

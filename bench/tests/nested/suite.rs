@@ -54,7 +54,7 @@ pub(crate) struct Results {
     pub(crate) deaths: Vec<String>,
     /// Why tests that are not settled went into no further machine.
     pub(crate) given_up: Option<String>,
-    /// What no machine of this round has yet.
+    /// Tests that no machine of this round has yet.
     waiting: VecDeque<Vec<usize>>,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     base: u64,
 }
 
-/// What `init` has made. Written by vCPU 0 before any other vCPU runs.
+/// The memory that `init` has made. Written by vCPU 0 before any other vCPU runs.
 static MEMORY: AtomicPtr<Memory<Pool>> = AtomicPtr::new(null_mut());
 /// Address spaces: one per vCPU, and one for all.
 static SPACES: AtomicPtr<Mm<Pool>> = AtomicPtr::new(null_mut());

@@ -65,7 +65,7 @@ struct Cpu {
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
-    /// Of each kind.
+    /// The number of events of each kind.
     events: Vec<AtomicU64>,
 }
 

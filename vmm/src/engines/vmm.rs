@@ -159,7 +159,7 @@ pub(super) fn run(
     })
 }
 
-/// What is known of a guest on this machine.
+/// The facts about a guest on this machine.
 fn seen<'a>(asked: OurGuest<'a>, image: &'a Image, chosen: Chosen, machine: &'a Machine) -> GuestFacts<'a> {
     GuestFacts {
         asked,

@@ -220,7 +220,7 @@ fn a_preempted_waiter_that_holds_another_lock_is_a_holder() {
     }
 }
 
-/// What vCPUs that were stopped at `point` were doing. It may be passed rarely: another seed and a longer window follow until one was
+/// The activities of vCPUs that were stopped at `point`. It may be passed rarely: another seed and a longer window follow until one was
 /// stopped there, and after some runs every vCPU that passes is.
 fn stopped_at(point: &str, length: Duration, run: &Run) -> ByActivity {
     for seed in 1..=50 {

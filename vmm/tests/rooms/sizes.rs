@@ -22,7 +22,7 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
 }
 
 fn look(tokens: TokenStream, lines: &[&str], found: &mut Vec<(usize, usize)>) {
-    // Where a function begins whose body has not come.
+    // The beginning of a function whose body has not come.
     let mut begun = None;
     for token in tokens {
         match token {

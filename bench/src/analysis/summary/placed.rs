@@ -50,7 +50,7 @@ impl<'a> Placed<'a> {
         Rate::of_guests(measure, each?.into_iter())
     }
 
-    /// What others used in the run of `record`, if nothing else spoiled what `measure` measures in it.
+    /// The share that others used in the run of `record`, if nothing else spoiled what `measure` measures in it.
     fn neighbours_share(&self, measure: &Measure, record: &Record) -> Option<f64> {
         if !measure.is_of_all_guests() {
             return record.neighbours_share();

@@ -74,7 +74,7 @@ fn pairs(
     })
 }
 
-/// What is known at each setting, where anything is, in the outline's order.
+/// The words of `at` for each setting about which anything is known, in the outline's order.
 fn known(
     outline: &Outline,
     placed: &Placed<'_>,

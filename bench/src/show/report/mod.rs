@@ -434,7 +434,7 @@ mod tests {
         let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").control("a");
         let trials = sketch.clone().arm("b", "mcs").head("trial-blocks = 4").head("lock-costs = true");
         let fixed = "workload = 'mixed'\nwork = '1ms'\nlock = 'mcs'";
-        // Where guests vary, all that run at once have a line.
+        // All guests that run at once have a line, where guests vary.
         let guests = Sketch::two().axis("guests", &["1", "2"]);
         for sketch in [trials, sketch.arm_with("b", fixed), guests] {
             let plan = sketch.compared().compare("a/b", "a", "b").plan(8);

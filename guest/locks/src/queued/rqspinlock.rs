@@ -317,7 +317,7 @@ fn lock_slow<W: Word, P: Platform>(waiter: &Waiter<'_, P>, seen: u32) -> Result<
 /// Longest wait between two attempts, in limits.
 const MOST_LIMITS: u64 = if MODELLED { 1 } else { 1024 };
 
-/// Before another attempt: lets a queue that is being dissolved end, or a while pass, which is so many limits long.
+/// Before another attempt: lets a queue that is being dissolved end, or a while pass, which is this many limits long.
 #[cold]
 #[inline(never)]
 fn pause_before_retry<P: Platform>(word: &AtomicU32, platform: &P, limits: u64) {

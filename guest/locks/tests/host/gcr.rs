@@ -12,7 +12,7 @@ fn stage(host: Cpus) -> Arc<Stage> {
     Stage::set_up(host, GcrDomain::new, Gcr::new())
 }
 
-/// Who has the lock does not count as one that races.
+/// The lock's holder does not count as one that races.
 fn lock(stage: &Stage) {
     stage.lock();
     stage.host.section_entered();

@@ -37,7 +37,7 @@ pub(crate) struct Stage<D, L> {
     pub(crate) domain: D,
     pub(crate) lock: L,
     pub(crate) counter: Plain,
-    /// Who has come in by `visit_in_turn`.
+    /// CPUs that have come in by `visit_in_turn`.
     pub(crate) order: std::sync::Mutex<Vec<usize>>,
 }
 

@@ -104,7 +104,7 @@ struct Explorer<D, L> {
     memory: *mut u8,
     bytes: usize,
     queues: Queues,
-    /// What memory and CPUs have looked like. A state has their numbers.
+    /// States of memory and of CPUs that were seen. A state has their numbers.
     memories: IndexSet<Box<[u8]>>,
     frozen: [IndexSet<Frozen>; MOST_CPUS],
     outcomes: HashMap<(u8, bool, u32, u32), Outcome>,

@@ -28,7 +28,7 @@ const IS: &str = "is ";
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{kind} file {name}: {what}")]
 pub struct FileError {
-    /// What it describes.
+    /// The kind of thing that it describes.
     pub kind: &'static str,
     /// The file, or the preset.
     pub name: String,

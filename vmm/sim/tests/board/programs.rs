@@ -197,7 +197,7 @@ programs! {
         "3: pause; cmp dword ptr [rdi + 62], 0; jne 3b; jmp 2b",
         "4: inc qword ptr [rdi + 128]; xor eax, eax; xchg [rdi + 62], eax; dec rsi; jnz 2b";
     draw: "rdrand rax", "jc 2f", "xor eax, eax", "2:";
-    // Of CPUs that walk tables and take exceptions.
+    // Programs of CPUs that walk tables and take exceptions.
     touch_pages: "2: inc dword ptr [rdi]; add rdi, 4096; dec rsi; jnz 2b";
     walk_and_store: "2: mov cr3, rax; mov rbx, [rdi]; mov [rdx], rsi; dec rsi; jnz 2b";
     drain_forever: "2: mov [rdi], rsi; mfence; jmp 2b";

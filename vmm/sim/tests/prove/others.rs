@@ -17,7 +17,7 @@ std::arch::global_asm!(
     "cmpxchg8b [rsi]; lock cmpxchg8b [rsi]; lock cmpxchg16b [rsi]",
     "cmpsb; repe cmpsq; repne scasb; lodsb",
     "pop qword ptr [rsp]; push qword ptr [rsp + 8]; popfq; sahf; leave",
-    // Of instructions that not every CPU has.
+    // Forms of instructions that not every CPU has.
     "andn eax, ecx, edx; andn rax, rcx, [rsi]; bextr eax, ecx, edx; bextr rax, [rsi], rcx",
     "blsi rax, rcx; blsi eax, [rsi]; blsmsk eax, ecx; blsmsk rax, [rsi]; blsr rax, rcx; blsr eax, [rsi]",
     "bzhi eax, ecx, edx; bzhi rax, [rsi], rcx; mulx rax, rcx, rbx; mulx eax, ecx, [rsi]; mulx rax, rax, rdx",

@@ -84,7 +84,7 @@ pub(super) struct Label(usize);
 pub(super) struct Assembler {
     words: Vec<u64>,
     jumps: Vec<(usize, Label)>,
-    /// Where each label stands; `usize::MAX`: nowhere yet.
+    /// The place of each label; `usize::MAX`: none yet.
     places: Vec<usize>,
 }
 
