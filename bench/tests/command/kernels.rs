@@ -344,7 +344,7 @@ fn what_cannot_run_inside_is_refused_in_one_line() {
         (&format!("{ticket} --engine threads"), "--engine is for our own guest"),
         (&format!("{ticket} --engine qemu --sched vmm"), "use --sched host"),
         (&format!("{ticket} --initrd x"), "cannot be used with '--initrd"),
-        ("--engine qemu", "use --workload-inside, or --engine kvm"),
+        ("--engine qemu", "add --workload-inside 'run --lock ticket'"),
     ] {
         refuses(&format!("run --kernel {kernel} {more}"), expected);
     }
