@@ -196,7 +196,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
-    /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; --engine sim counts all time
+    /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; all time is counted with --engine sim
     #[arg(long, hide_short_help = true, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
     pub(crate) profile: Option<Option<Span>>,
     /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
@@ -248,7 +248,7 @@ pub(crate) struct LinuxArgs {
     #[arg(long, hide_short_help = true, value_name = "TEXT", requires = "kernel")]
     pub(crate) marker: Option<String>,
     /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
-    /// disk is made for it, and its record comes back. Goes with --engine qemu, too
+    /// disk is made for it, and its record comes back. --engine qemu takes it, too
     #[arg(
         long,
         hide_short_help = true,

@@ -24,7 +24,7 @@ impl Args for Settings {
         let object = Arg::new(OBJECT)
             .long(OBJECT)
             .value_name("FILE")
-            .help("The lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE")
+            .help("The lock in this object file or source, written for the interface include/haltkick.h: the same as `--lock file:FILE`")
             .help_heading("Lock")
             .hide_short_help(true)
             .conflicts_with("lock")

@@ -59,9 +59,8 @@ const HOSTILITY: &[Setting] = &[
     }),
     name(
         "schedule",
-        "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run \
-         --trace`, or the text of perf script or trace-cmd report with sched_switch and \
-         sched_waking; see docs/worst.md",
+        "A file with a recorded schedule that engine sim repeats: what `haltkick run --trace` wrote, or the text of perf script or \
+         trace-cmd report with sched_switch and sched_waking; see docs/worst.md",
     )
     .default_in_help("none")
     .recorded_as("schedule", |it| {
