@@ -133,11 +133,9 @@ const KINDS: &[Kind] = {
         Readers.here(MANY, "half of it readers", "read-share=50% hold=500ns think=0ns slice=200us"),
         Readers.here(FEW, "few writers", "read-share=95% hold=500ns think=0ns slice=200us"),
         Readers.simulated(&[4, 8], "eight simulated pCPUs, long readers, waiters taken off", LONG_READERS),
-        Readers.here(
-            SEVERAL,
-            "readers inside at once",
-            "workload=readers-inside hold=200ns slice=50us window=100ms",
-        ),
+        Readers.here(&[2, 3, 5, 8, 16, 64], "readers inside at once", READERS_INSIDE),
+        // A kind of its own, since one of each kind comes first: counts of six or eight bits showed after most of a minute.
+        Readers.here(&[300], "more readers than a byte can number", READERS_INSIDE),
         Try.here(MANY, "half of it tries", "workload=try-lock slice=200us hold=500ns think=0ns"),
         // Most vCPUs think: each finds the lock free, and says so if it does not get it.
         Try.here(MANY, "tries of free locks", "workload=try-lock slice=50us hold=0ns think=1ms locks=8"),
@@ -188,6 +186,8 @@ const KINDS: &[Kind] = {
 /// such trials find a sleep without a last look; sections of 5 us in 100 ms found it in half of the trials.
 const LONG_READERS: &str =
     "read-share=50% deschedule=waiter,rate=20000,for=20us hold=3us think=1us slice=100us window=300ms";
+/// All vCPUs are inside at once.
+const READERS_INSIDE: &str = "workload=readers-inside hold=200ns slice=50us window=100ms";
 /// Sections of which half only read.
 const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
 
