@@ -348,7 +348,7 @@ impl<M: Memory> Fabric<M> {
         let need = if access.writes() { Need::Write } else { Need::Read };
         let waits =
             need == Need::Write && (running.dry || self.buffered.is_some() || !self.buffers[cpu].is_empty());
-        if waits || running.told.is_some() {
+        if waits || running.told.is_some() || self.is_granted(now, line) {
             return false;
         }
         let now_ps = self.time_ps(now.instructions);
@@ -357,10 +357,6 @@ impl<M: Memory> Fabric<M> {
         {
             return false;
         }
-        debug_assert!(
-            !self.is_granted(now, line),
-            "it would have asked for a line that no other CPU has had"
-        );
         let costs = &self.machine.costs;
         match access {
             Access::Write => {}
