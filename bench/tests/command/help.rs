@@ -104,8 +104,8 @@ fn the_version_is_told_by_the_command_the_changelog_and_the_citation() {
 
 /// Formats of `haltkick schema`, in its order, and the beginning of the SHA-256 of what it prints.
 const KEPT: &str = "\
-experiment a8ddbc585600ec41
-run 2a89e633896ee522
+experiment e70f5fff47fd5965
+run 2b5e9c4b5af4701c
 failure b903f1def27b0c58
 manifest 42629ec4de97977b
 summary c432b14e4cc0e54b
