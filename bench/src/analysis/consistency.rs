@@ -92,14 +92,13 @@ pub(crate) struct Spoilt {
     pub(crate) of: usize,
 }
 
-/// The disturbance that spoilt at least nine tenths of the runs that count, if one did: for comparisons, too.
-pub(crate) fn spoilt(records: &[Record]) -> Option<Spoilt> {
+/// The disturbance that spoilt at least nine tenths of the runs that count, if one did. Neighbours that used `limit` of the pCPUs or less
+/// spoil nothing.
+pub(crate) fn spoilt(records: &[Record], limit: f64) -> Option<Spoilt> {
     let last = last_attempts(records);
-    let compares = |run: &&Record| {
-        run.neighbours_share().is_some_and(|share| share <= Measure::Throughput.neighbours_limit())
-    };
     let told_by = |code: &str| {
-        let spoilt = last.iter().filter(|run| !compares(run));
+        let is_spoilt = |run: &&Record| run.neighbours_share().is_none_or(|share| share > limit);
+        let spoilt = last.iter().filter(is_spoilt);
         let warnings = spoilt.filter_map(|run| run.warnings.iter().find(|it| it.code == code));
         warnings.map(|warning| &warning.message).collect::<Vec<_>>()
     };
@@ -266,6 +265,19 @@ mod tests {
         records.push(again);
         let warnings = warnings(&plan.outline, &records);
         assert!(warnings[0].starts_with("1 runs are there twice, such as a"), "{warnings:?}");
+    }
+
+    #[test]
+    fn neighbours_spoil_runs_only_beyond_the_limit() {
+        let plan = Sketch::two().plan(2);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            record.noise.run_delay_share = Some(0.08);
+            record.warn(BUSY_NEIGHBOUR, "somebody".into());
+        }
+        assert_eq!(spoilt(&records, 0.1), None);
+        let found = spoilt(&records, 0.05).unwrap();
+        assert_eq!((found.by, found.runs, found.of), (BUSY_NEIGHBOUR, records.len(), records.len()));
     }
 
     #[test]

@@ -524,7 +524,7 @@ mod tests {
         let text = told(0.2, 8, false, [1.0, 1.0]);
         assert!(text.lines().count() >= 4 && text.contains(" times (") && text.contains(", 95 %)"), "{text}");
         assert!(text.contains("Surer: --blocks 32, which would show "), "{text}");
-        // What is decided needs no more blocks, however wide its interval is.
+        // A comparison that is decided needs no more blocks, however wide its interval is.
         let decided = told(0.2, 8, false, [4.0, 4.0]);
         assert!(!decided.contains("Surer: --blocks"), "{decided}");
         assert!(text.ends_with("Results: there, report: there/report.html\n"), "{text}");

@@ -124,7 +124,9 @@ impl<'a> Session<'a> {
         }
         let of_both = |record: &&Record| is_in(record, block) || is_in(record, before);
         let runs: Vec<Record> = self.records.iter().filter(of_both).cloned().collect();
-        let Some(Spoilt { by, told, runs, of }) = consistency::spoilt(&runs) else { return Ok(()) };
+        let headline = self.plan.outline.comparisons.first();
+        let limit = headline.map_or(noise::OTHERS_SHARE_LIMIT, |headline| headline.of.neighbours_limit());
+        let Some(Spoilt { by, told, runs, of }) = consistency::spoilt(&runs, limit) else { return Ok(()) };
         self.progress.finish();
         let stopped =
             format!("stopped after {} blocks, since {runs} of {of} runs are invalid ({by})", block + 1);

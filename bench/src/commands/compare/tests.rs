@@ -386,13 +386,30 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
     assert!(shown.contains("B: FAILED: b_ratio-8 ") && shown.contains("nothing was compared"), "{shown}");
 }
 
-/// The value of a figure in each run after a change, where it was about 100.
+#[test]
+fn tails_of_waits_are_compared_only_where_neighbours_are_few() {
+    for (name, share, expected) in [
+        ("wait_p99_ns", 0.01, Exit::Done),
+        ("wait_p99_ns", 0.03, Exit::Untrusted),
+        ("wait_p50_ns", 0.03, Exit::Done),
+    ] {
+        assert_eq!(compared_beside(name, 50.0, share).exit(), expected, "{name} {share}");
+    }
+}
+
+/// [`compared_beside`] on a quiet host.
 fn compared_by(name: &str, after: f64) -> Compared {
+    compared_beside(name, after, 0.0)
+}
+
+/// The value of a figure in each run after a change, where it was about 100, beside neighbours that used this share.
+fn compared_beside(name: &str, after: f64, share: f64) -> Compared {
     let with = |path: &str, value: f64| {
         let mut side = side(path, &Sketch::new().arm("a", "tas"), 8, &World::new(1));
         for record in &mut side.records {
             let block = record.placed().block;
             record.figures.set(name, value + f64::from(block % 3));
+            record.noise.run_delay_share = Some(share);
         }
         side
     };
