@@ -8,13 +8,16 @@ use support::{Settings, apply, config, count, done, event, ms, reported, start_u
 const LOCKS: [(&str, bool); 4] =
     [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mutex/packed", true)];
 
+/// A run whose vCPUs end their rounds: one that is stopped between two counts of a section has counted one of them only.
+fn drained(workload: &str, lock: &str, pv: bool) -> Run {
+    config().workload(workload).form(lock, pv).drain(true)
+}
+
 /// Runs a workload of sections under several locks, some of its sections reading only.
 fn under_locks(workload: &str, shape: Shape) {
     for (lock, pv) in LOCKS {
         let short = Duration::from_nanos(200);
-        let outcome = done(
-            &config().workload(workload).form(lock, pv).shape(shape).lock_count(4).hold(short).think(short),
-        );
+        let outcome = done(&drained(workload, lock, pv).shape(shape).lock_count(4).hold(short).think(short));
         assert_eq!(reported(&outcome, "read-wait"), outcome.reads, "{lock}");
         let sections = count(&outcome.wait);
         assert_eq!(sections + outcome.reads, outcome.acquisitions(), "{lock}: {sections} sections");
@@ -35,7 +38,7 @@ fn tasks_of_a_folding_guest_exclude_and_end() {
     let governor = Governor { interval: ms(5), ..Governor::LINUX };
     for fold in [Fold::Off, Fold::Oracle, Fold::Governor(governor)] {
         for (lock, pv) in [("qspinlock", true), ("tas", false), ("mutex/packed", true), ("none", false)] {
-            let outcome = done(&config().workload("tasks").fold(fold).form(lock, pv).drain(true));
+            let outcome = done(&drained("tasks", lock, pv).fold(fold));
             assert!(outcome.acquisitions() > 0, "{lock}, {fold:?}: no section");
             assert!(
                 lock == "none" || outcome.lost_updates == Some(0),
@@ -48,7 +51,7 @@ fn tasks_of_a_folding_guest_exclude_and_end() {
 
 #[apply(trial)]
 fn nobody_passes_a_barrier_before_all_have_come() {
-    let outcome = done(&config().workload("barrier").form("none", false));
+    let outcome = done(&drained("barrier", "none", false));
     let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     // Each vCPU looks by itself whether the window is open: one round more or less at either end.
@@ -58,7 +61,7 @@ fn nobody_passes_a_barrier_before_all_have_come() {
 
 #[apply(trial)]
 fn a_call_to_all_waits_for_all() {
-    let outcome = done(&config().workload("call-all").form("none", false));
+    let outcome = done(&drained("call-all", "none", false));
     assert_eq!(reported(&outcome, "call"), outcome.acquisitions(), "a call without its time");
     assert!(outcome.acquisitions() > 0, "no call came to its end");
 }
@@ -99,7 +102,7 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() {
 fn with_interrupts(lock: &str, pv: bool) -> Run {
     // Sections as long as a part of a turn, so that handlers are descheduled in theirs and meet at their lock.
     let hold = us(200);
-    config().workload("interrupted").form(lock, pv).lock_count(2).hold(hold)
+    drained("interrupted", lock, pv).lock_count(2).hold(hold)
 }
 
 /// The guest checks itself.
