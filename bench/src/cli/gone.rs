@@ -69,10 +69,13 @@ pub(crate) fn elsewhere(error: &Error, arguments: &[String]) -> Option<String> {
     else {
         return None;
     };
-    let name = flag.strip_prefix("--")?;
     let cli = Cli::command();
     let command = arguments.iter().find_map(|word| cli.find_subcommand(word))?;
     let this = command.get_name();
+    if !flag.starts_with('-') && has(command, "lock") {
+        return Some(format!("`haltkick {this}` takes a lock as a flag: --lock {flag}"));
+    }
+    let name = flag.strip_prefix("--")?;
     if name == "set" {
         let mut given = arguments.iter().skip_while(|word| !word.starts_with("--set"));
         let first = given.next()?;
@@ -128,6 +131,7 @@ mod tests {
                 "sweep --vary ratio=1,2 --set window=1ms",
                 Some("`haltkick sweep` takes settings as flags: --window 1ms"),
             ),
+            ("worst qspinlock", Some("`haltkick worst` takes a lock as a flag: --lock qspinlock")),
             ("run --set=hold=2us", Some("`haltkick run` takes settings as flags: --hold 2us")),
             (
                 "bench overcommit --ratio 4",
