@@ -158,7 +158,7 @@ impl Recording {
             waiting: self.code.others(step.number),
             out,
             holds,
-            writes: step.shared.is_some_and(|access| access != Access::Read),
+            writes: step.shared.is_some_and(Access::writes),
         });
     }
 }
