@@ -128,12 +128,14 @@ impl<'a> Session<'a> {
         let limit = headline.map_or(noise::OTHERS_SHARE_LIMIT, |headline| headline.of.neighbours_limit());
         let Some(Spoilt { by, told, runs, of }) = consistency::spoilt(&runs, limit) else { return Ok(()) };
         self.progress.finish();
-        let stopped =
-            format!("stopped after {} blocks, since {runs} of {of} runs are invalid ({by})", block + 1);
+        let stopped = format!(
+            "stopped after {} blocks, since {runs} of the last {of} runs are invalid ({by})",
+            block + 1
+        );
         let message = if by == noise::BUSY_NEIGHBOUR {
             let cpus: BTreeSet<u32> = self.plan.cells().flat_map(|cell| cell.run.cpus.clone()).collect();
             let names = neighbours::using(&Vec::from_iter(cpus));
-            let who = names.as_deref().unwrap_or("none shows itself");
+            let who = names.as_deref().unwrap_or("short ones: none is there now");
             format!(
                 "{stopped}: other processes use the pCPUs ({who}): stop them; --wait-for-quiet 10m waits until they end, --anyway goes \
                  on"

@@ -105,7 +105,7 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let (stopped, runs) = ended("in-vain", |_| true, at_once);
     let (exit, message) = stopped.unwrap_err();
     assert_eq!((exit, runs), (Exit::Untrusted, 4));
-    let stop = "stopped after 2 blocks, since 4 of 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
+    let stop = "stopped after 2 blocks, since 4 of the last 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
     assert!(message.starts_with(stop) && message.ends_with(", --anyway goes on"), "{message}");
     for (name, spoils, rule, made) in [
         // Three runs calibrate, and three blocks are quiet.
