@@ -6,11 +6,12 @@ use std::time::Duration;
 use haltkick_vmm::{Guest, Image, Ours, Outcome, Ring, Rules, Run, RunError, Shape, System};
 
 use super::engine::Engine;
+use super::judge::WORK_TOLERANCE;
 use crate::analysis::statistics::median;
 use crate::experiment::plan::{Plan, lock_free};
 use crate::host::identity::Host;
 use crate::record::Record;
-use crate::record::figures::WORK_RATE;
+use crate::record::figures::{WORK_RATE, WORK_SPEED};
 
 /// Findings of a few first runs, which later ones are given.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +141,29 @@ impl Calibrations {
         Ok(all)
     }
 
+    /// Follows the clock of the CPUs: what comes next is given the rate at which the work of the last `records` went. A clock that changed
+    /// since the first runs would spoil all others (`work-off`).
+    pub(super) fn follow<'a>(
+        &mut self,
+        plan: &Plan,
+        records: impl Iterator<Item = &'a Record> + Clone,
+        host: &Host,
+    ) {
+        for (asked, calibration) in self.0.iter_mut().filter(|(asked, _)| !asked.engine.is_simulated()) {
+            let rates: Vec<f64> = alike(asked, plan, records.clone(), host)
+                .filter_map(|record| Some(record.figure(WORK_RATE)? * record.figure(WORK_SPEED)?))
+                .collect();
+            if rates.is_empty() {
+                continue;
+            }
+            let rate = median(&rates);
+            // What is smaller is the scatter of a block.
+            if (rate / calibration.work_rate as f64 - 1.0).abs() > WORK_TOLERANCE / 2.0 {
+                calibration.work_rate = rate.round() as u64;
+            }
+        }
+    }
+
     fn of(&self, run: &Run) -> Option<&Calibration> {
         let asked = Asked::of(run);
         self.0.iter().find(|(known, _)| *known == asked).map(|(_, calibration)| calibration)
@@ -160,15 +184,26 @@ impl Calibrations {
     }
 }
 
-/// The calibration of earlier runs of cells that asked for the same, on the same host. Another host has CPUs of another speed, and
-/// perhaps another ring that is native.
-fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
+/// Records of cells that asked for the same, on the same host. Another host has CPUs of another speed, and perhaps another ring that is
+/// native.
+fn alike<'a>(
+    asked: &Asked,
+    plan: &Plan,
+    records: impl Iterator<Item = &'a Record>,
+    host: &Host,
+) -> impl Iterator<Item = &'a Record> {
     let here = host.identity();
-    let alike: BTreeSet<&str> =
-        plan.cells().filter(|cell| Asked::of(&cell.run) == *asked).map(|cell| cell.id.as_str()).collect();
-    let of_alike =
-        |record: &&Record| record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()));
-    let record = records.iter().filter(of_alike).find(|record| record.host.identity() == here)?;
+    let cells = plan.cells().filter(|cell| Asked::of(&cell.run) == *asked);
+    let ids: BTreeSet<String> = cells.map(|cell| cell.id.clone()).collect();
+    records.filter(move |record| {
+        record.place.as_ref().is_some_and(|place| ids.contains(&place.cell_id))
+            && record.host.identity() == here
+    })
+}
+
+/// The calibration of earlier runs.
+fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
+    let record = alike(asked, plan, records.iter(), host).next()?;
     Some(Calibration {
         work_rate: record.figure(WORK_RATE)? as u64,
         ring: if record.settings.count("ring") == 0 { Ring::Ring0 } else { Ring::Ring3 },

@@ -10,7 +10,7 @@ use crate::text::quantity::{self, MemorySize};
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
 /// The work may be off its promised speed by this share, and cannot be further ahead of it.
-const WORK_TOLERANCE: f64 = 0.03;
+pub(super) const WORK_TOLERANCE: f64 = 0.03;
 /// The vCPUs' work may go at speeds that differ by this share.
 const SPREAD_TOLERANCE: f64 = 0.05;
 /// A piece of work is timed to within this: pieces of 200 ns were seen 4 to 10 % faster than promised where those of 1 us were

@@ -107,6 +107,8 @@ impl<'a> Session<'a> {
                 self.expect(block + 1, &self.missing(block + 1, &self.plan.block(block + 1)));
             }
             self.run_block(block, rule, &missing)?;
+            let of_block = self.records.iter().filter(|record| is_in(record, block));
+            self.calibrations.follow(self.plan, of_block, &self.host);
             if !missing.is_empty() {
                 self.stop_in_vain(block, rule)?;
             }

@@ -2,14 +2,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use haltkick_vmm::{OurGuest, VirtualTime};
+use haltkick_vmm::{OurGuest, VirtualTime, WorkSpeed};
 
 use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
 use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
-use crate::record::figures::{EFFICIENCY, LOCK_FREE};
+use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_SPEED};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
@@ -77,6 +77,23 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     assert_eq!(summary.replaced, records.len() - last.len());
     let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
     assert_eq!(summary.extent(), again);
+}
+
+#[test]
+fn a_block_is_given_the_clock_of_the_one_before() {
+    let plan = Sketch::two().plan(4);
+    // The clock falls by a tenth after the calibration, whose runs are given no rate.
+    let world = World::new(1).adjust(|asked, outcome| {
+        let Some(given) = asked.run.work_rate else { return };
+        let over_promised = 0.9 * f64::from(1 << 20) / given as f64;
+        outcome.work_rate = given;
+        outcome.work.fill(Some(WorkSpeed { over_promised, pieces: 100 }));
+    });
+    let records = records("clock", &world, &plan, ONCE);
+    for record in &records {
+        let is_off = record.warnings.iter().any(|warning| warning.code == "work-off");
+        assert_eq!(is_off, is_in(record, 0), "{:?}: {:?}", record.place, record.figure(WORK_SPEED));
+    }
 }
 
 #[test]
