@@ -1,93 +1,53 @@
-//! A trace read by other eyes: with message definitions copied from Perfetto's published ones, and not from the writer.
+//! A trace read by other eyes: by the numbers that Perfetto's published messages give to fields, and not by the writer's.
 
 use std::collections::BTreeMap;
 
-use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// The parts of `perfetto.protos.Trace` that a reader of slices and flows needs.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Trace {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) packet: Vec<TracePacket>,
-}
+/// Fields of a message, each with its number, in the order in which they stand: numbers, and bytes of texts and of messages within.
+struct Fields<'a>(Vec<(u32, u64, &'a [u8])>);
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TracePacket {
-    #[prost(message, optional, tag = "6")]
-    pub(crate) clock_snapshot: Option<ClockSnapshot>,
-    #[prost(uint64, optional, tag = "8")]
-    pub(crate) timestamp: Option<u64>,
-    #[prost(uint32, tag = "10")]
-    pub(crate) trusted_packet_sequence_id: u32,
-    #[prost(message, optional, tag = "11")]
-    pub(crate) track_event: Option<TrackEvent>,
-    #[prost(message, optional, tag = "12")]
-    pub(crate) interned_data: Option<InternedData>,
-    #[prost(uint32, optional, tag = "13")]
-    pub(crate) sequence_flags: Option<u32>,
-    #[prost(message, optional, tag = "59")]
-    pub(crate) trace_packet_defaults: Option<TracePacketDefaults>,
-    #[prost(message, optional, tag = "60")]
-    pub(crate) track_descriptor: Option<TrackDescriptor>,
-}
+impl<'a> Fields<'a> {
+    fn of(mut bytes: &'a [u8]) -> Self {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let (number, kind) = decode_key(&mut bytes).expect("the key of a field");
+            let (mut value, mut part) = (0, &bytes[..0]);
+            match kind {
+                WireType::SixtyFourBit => {
+                    let (eight, rest) = bytes.split_first_chunk::<8>().expect("eight bytes");
+                    (value, bytes) = (u64::from_le_bytes(*eight), rest);
+                }
+                WireType::Varint => value = decode_varint(&mut bytes).expect("a number"),
+                WireType::LengthDelimited => {
+                    let length = decode_varint(&mut bytes).expect("a length") as usize;
+                    (part, bytes) = bytes.split_at(length);
+                }
+                other => panic!("field {number} is a {other:?}"),
+            }
+            fields.push((number, value, part));
+        }
+        Self(fields)
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TracePacketDefaults {
-    #[prost(uint32, optional, tag = "58")]
-    pub(crate) timestamp_clock_id: Option<u32>,
-}
+    fn numbers(&self, number: u32) -> Vec<u64> {
+        self.0.iter().filter(|field| field.0 == number).map(|field| field.1).collect()
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ClockSnapshot {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) clocks: Vec<Clock>,
-}
+    /// The only one. Zero may be left out.
+    fn number(&self, number: u32) -> Option<u64> {
+        self.numbers(number).first().copied()
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Clock {
-    #[prost(uint32, tag = "1")]
-    pub(crate) clock_id: u32,
-    #[prost(uint64, tag = "2")]
-    pub(crate) timestamp: u64,
-}
+    fn text(&self, number: u32) -> String {
+        let text = self.0.iter().find(|field| field.0 == number).map_or(&[][..], |field| field.2);
+        String::from_utf8(text.into()).expect("UTF-8")
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TrackDescriptor {
-    #[prost(uint64, tag = "1")]
-    pub(crate) uuid: u64,
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
-    #[prost(uint64, optional, tag = "5")]
-    pub(crate) parent_uuid: Option<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct InternedData {
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) event_names: Vec<EventName>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct EventName {
-    #[prost(uint64, tag = "1")]
-    pub(crate) iid: u64,
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TrackEvent {
-    /// 1 begin, 2 end, 3 instant.
-    #[prost(int32, tag = "9")]
-    r#type: i32,
-    #[prost(uint64, optional, tag = "10")]
-    pub(crate) name_iid: Option<u64>,
-    #[prost(uint64, tag = "11")]
-    pub(crate) track_uuid: u64,
-    #[prost(fixed64, repeated, packed = "false", tag = "47")]
-    pub(crate) flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, packed = "false", tag = "48")]
-    pub(crate) terminating_flow_ids: Vec<u64>,
+    /// Messages within.
+    fn messages(&self, number: u32) -> impl Iterator<Item = Fields<'a>> {
+        self.0.iter().filter(move |field| field.0 == number).map(|field| Fields::of(field.2))
+    }
 }
 
 /// One slice or instant, as a viewer would show it.
@@ -102,46 +62,53 @@ pub(crate) struct Shown {
 }
 
 /// Goes through a trace as a viewer does, and refuses what a viewer would have to mend.
-pub(crate) fn shown(trace: &Trace) -> Vec<Shown> {
-    let (mut tracks, mut names) = (BTreeMap::new(), BTreeMap::new());
+pub(crate) fn shown(trace: &[u8]) -> Vec<Shown> {
+    const MONOTONIC: u64 = 3;
+    let (mut tracks, mut names) = (BTreeMap::<u64, String>::new(), BTreeMap::new());
     let mut open: BTreeMap<u64, Shown> = BTreeMap::new();
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     let mut all = Vec::new();
-    assert!(trace.packet[0].sequence_flags == Some(1), "the first packet voids what was before");
-    for packet in &trace.packet {
-        assert_ne!(packet.trusted_packet_sequence_id, 0, "{packet:?}");
-        if let Some(track) = &packet.track_descriptor {
-            let parent = track.parent_uuid.map(|parent| format!("{}/", tracks[&parent]));
-            tracks.insert(track.uuid, format!("{}{}", parent.unwrap_or_default(), track.name));
+    let packets: Vec<_> = Fields::of(trace).messages(1).collect();
+    assert_eq!(packets[0].number(13), Some(1), "the first packet voids what was before");
+    let clock = packets.iter().find_map(|packet| packet.messages(59).next()?.number(58));
+    assert_eq!(clock, Some(MONOTONIC));
+    for packet in &packets {
+        assert!(packet.number(10) > Some(0), "a packet is of a sequence");
+        for track in packet.messages(60) {
+            let parent = track.number(5).map(|parent| format!("{}/", tracks[&parent]));
+            let name = format!("{}{}", parent.unwrap_or_default(), track.text(2));
+            tracks.insert(track.number(1).unwrap_or(0), name);
         }
-        for entry in packet.interned_data.iter().flat_map(|data| &data.event_names) {
-            assert_eq!(names.insert(entry.iid, entry.name.clone()), None, "a name is said once");
+        for entry in packet.messages(12).flat_map(|interned| interned.messages(2).collect::<Vec<_>>()) {
+            assert_eq!(names.insert(entry.number(1), entry.text(2)), None, "a name is said once");
         }
-        let Some(event) = &packet.track_event else { continue };
-        let at_ns = packet.timestamp.expect("events have times");
-        let before = last.insert(event.track_uuid, at_ns).unwrap_or(0);
-        assert!(at_ns >= before || tracks[&event.track_uuid] == "run", "{packet:?}");
-        if event.r#type == 2 {
-            let slice = open.remove(&event.track_uuid).expect("only what has begun can end");
-            all.push(Shown { end_ns: at_ns, ..slice });
-            continue;
-        }
-        let shown = Shown {
-            track: tracks[&event.track_uuid].clone(),
-            name: names[&event.name_iid.expect("a name")].clone(),
+        let Some(event) = packet.messages(11).next() else { continue };
+        let at_ns = packet.number(8).expect("events have times");
+        let id = event.number(11).unwrap_or(0);
+        let before = last.insert(id, at_ns).unwrap_or(0);
+        assert!(at_ns >= before || tracks[&id] == "run", "{at_ns} ns on {}", tracks[&id]);
+        let shown = || Shown {
+            track: tracks[&id].clone(),
+            name: names[&event.number(10)].clone(),
             begin_ns: at_ns,
             end_ns: at_ns,
-            flows: event.flow_ids.clone(),
-            ended_flows: event.terminating_flow_ids.clone(),
+            flows: event.numbers(47),
+            ended_flows: event.numbers(48),
         };
-        match event.r#type {
-            1 => {
-                assert!(open.insert(event.track_uuid, shown).is_none(), "slices of a track do not nest here")
+        match event.number(9) {
+            Some(1) => assert!(open.insert(id, shown()).is_none(), "slices of a track do not nest here"),
+            Some(2) => {
+                let slice = open.remove(&id).expect("only what has begun can end");
+                all.push(Shown { end_ns: at_ns, ..slice });
             }
-            3 => all.push(shown),
-            other => panic!("event of type {other}"),
+            Some(3) => all.push(shown()),
+            other => panic!("event of type {other:?}"),
         }
     }
     assert!(open.is_empty(), "{open:?}");
+    let clocks = packets.iter().find_map(|packet| packet.messages(6).next()).expect("clocks");
+    let now = clocks.messages(1).find(|clock| clock.number(1) == Some(MONOTONIC)).expect("that clock");
+    let is_past = |shown: &Shown| Some(shown.end_ns) <= now.number(2);
+    assert!(all.iter().all(is_past), "nothing happened after the file was written");
     all
 }
