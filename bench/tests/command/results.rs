@@ -1,13 +1,11 @@
-//! Directories of results: the files that an experiment leaves, merged and compared ones, and refusals there.
+//! Directories of results: the files that an experiment leaves, merged ones, and refusals there.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use serde_json::Value;
-
 use crate::support::{
-    CELLS_PER_BLOCK, TINY, apply, assert_complete, assert_valid, ends, finished, haltkick, json, kvm_trial,
-    read, records, refusal, refuses, run_tiny, runs, scratch, tiny, trial, written,
+    CELLS_PER_BLOCK, TINY, apply, assert_complete, assert_valid, finished, json, kvm_trial, read, records,
+    refusal, refuses, run_tiny, runs, scratch, tiny, trial, written,
 };
 
 #[apply(trial)]
@@ -94,38 +92,6 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     refuses(&report, "runs.jsonl: it is no regular file");
-}
-
-#[apply(kvm_trial)]
-fn compare_finds_a_loss_within_and_between_directories() {
-    let before = run_tiny("compare-before");
-    let after = format!("{before}-after");
-    fs::create_dir_all(&after).unwrap();
-    fs::copy(format!("{before}/manifest.json"), format!("{after}/manifest.json")).unwrap();
-    let made = records(&before);
-    // Six blocks each, so that there are intervals; the later directory has lost nine tenths.
-    for (directory, factor) in [(&after, 0.1), (&before, 1.0)] {
-        let mut lines = String::new();
-        for copy in 0..2 {
-            for mut record in made.iter().take(3 * CELLS_PER_BLOCK).cloned() {
-                record["place"]["block"] = (record["place"]["block"].as_u64().unwrap() + copy * 3).into();
-                let speed = 1000.0 + record["place"]["order_index"].as_f64().unwrap();
-                record["figures"]["acquisitions_per_second"] = (speed * factor).into();
-                // Other load does not matter here: this is about a loss.
-                (record["trusted"], record["warnings"]) = (true.into(), Value::Array(vec![]));
-                record["noise"]["run_delay_share"] = 0.0.into();
-                lines += &format!("{record}\n");
-            }
-        }
-        fs::write(format!("{directory}/runs.jsonl"), lines).unwrap();
-    }
-    ends(8, &format!("compare {before} {after} --threshold 50%"));
-    ends(0, &format!("compare {after} {before}"));
-    ends(0, &format!("compare {before} {before}"));
-    let compared = haltkick(&format!("compare {before} {after} --format json")).json();
-    assert_valid("comparison", &compared);
-    assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
-    haltkick(&format!("compare {before}:tas {before}:tas")).prints(&["1.000x"]);
 }
 
 #[apply(kvm_trial)]

@@ -1,13 +1,13 @@
-//! Experiments without a file, cells that are run more than once, what would be run, comparisons on machines like a simulated one,
-//! and the think time that loads an arm.
+//! Experiments without a file, cells that are run more than once, what would be run, comparisons of directories and on
+//! machines like a simulated one, and the think time that loads an arm.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Ended, SIMULATED, apply, assert_valid, cut, ends, finished, haltkick, json, read,
-    records, refuses, runs, scratch, tiny, trial,
+    CELLS_PER_BLOCK, Ended, FINISHED, SIMULATED, apply, assert_valid, cut, ends, finished, haltkick, json,
+    read, records, refuses, runs, scratch, tiny, trial,
 };
 
 #[apply(trial)]
@@ -101,6 +101,25 @@ fn an_experiment_tells_what_its_comparisons_depend_on_and_is_resumed() {
     let measured = "--robust: only simulated machines have guesses: --set engine=sim";
     refuses("bench overcommit --robust", measured);
     refuses("reproduce --robust", "use `haltkick bench NAME --robust`");
+}
+
+#[apply(trial)]
+fn compare_finds_a_loss_within_and_between_directories() {
+    let directory = |name, hold| {
+        let vary = "--vary lock=ticket,mcs --think 1us --blocks 6";
+        let (ended, directory) = sweep(name, &format!("{vary} --hold {hold}"));
+        ended.with(FINISHED);
+        directory
+    };
+    let (before, after) = (directory("compare-before", "1us"), directory("compare-after", "10us"));
+    let compare = format!("compare {before} {after}");
+    refuses(&compare, "--anyway does");
+    let compared = ends(8, &format!("{compare} --anyway --threshold 50% --format json")).json();
+    assert_valid("comparison", &compared);
+    assert_eq!(compared["cells"].as_array().unwrap().len(), 2);
+    ends(0, &format!("compare {after} {before} --anyway"));
+    ends(0, &format!("compare {before} {before}"));
+    ends(0, &format!("compare {before}:mcs {before}:mcs")).prints(&["1.000x"]);
 }
 
 #[apply(trial)]
