@@ -147,7 +147,7 @@ fn compare_sides(
         invalid,
         untold,
         p_values,
-        are_paired: a.arm.is_some() && a.path == b.path,
+        are_paired: are_paired(a, b),
         left_out: failed.iter().map(|it| it.sentence.clone()).collect(),
         failed,
     })
@@ -175,13 +175,19 @@ fn side(text: &str) -> Result<Side> {
 fn cells_of(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let (below, above) = (rates(a, of), rates(b, of));
     let better = better(a, b, of);
-    let make = if a.arm.is_some() && a.path == b.path { Cell::of_pairs } else { Cell::of_groups };
+    let are_paired = are_paired(a, b);
     let cell = |((setting, arm), above): (&Key, &Vec<Run>)| {
         let is_other = |(key, _): &(&Key, _)| key.0 == *setting && (a.arm.is_some() || key.1 == *arm);
         let ((_, baseline), below) = below.iter().find(is_other)?;
-        is_measured(above, below).then(|| make(above, below, Asked { of, better, setting, arm, baseline }))
+        is_measured(above, below)
+            .then(|| Cell::of(above, below, Asked { of, better, setting, arm, baseline }, are_paired))
     };
     above.iter().filter_map(cell).collect()
+}
+
+/// Whether the two are arms of one directory, whose runs are compared within blocks.
+fn are_paired(a: &Side, b: &Side) -> bool {
+    a.arm.is_some() && a.path == b.path
 }
 
 /// Returns the direction that both sides call better.
