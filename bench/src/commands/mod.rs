@@ -8,7 +8,6 @@ mod compare;
 mod completions;
 mod doctor;
 mod dry_run;
-mod earlier;
 pub(crate) mod first_process;
 mod guest_image;
 pub(crate) mod interrupt;
@@ -19,7 +18,6 @@ mod report;
 mod reproduce;
 mod run;
 mod schema;
-mod sweep;
 mod top;
 mod worst;
 
@@ -31,7 +29,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
-        Command::Sweep(args) => sweep::sweep(&args),
+        Command::Sweep(args) => bench::sweep(&args),
         Command::Worst(args) => worst::worst(&args),
         Command::Answer(args) => answer::answer(&args),
         Command::Check(args) => check::check(&args),
