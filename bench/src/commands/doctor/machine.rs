@@ -49,6 +49,7 @@ struct Measured {
 }
 
 /// Costs of leaving a guest, and of coming back.
+#[derive(Default)]
 struct GuestCosts {
     exit_ns: f64,
     switch_ns: f64,
@@ -267,13 +268,7 @@ impl Guests {
                 sibling_ns: None,
                 socket_ns: None,
                 far_ns: None,
-                guest: GuestCosts {
-                    exit_ns: 1000.0,
-                    switch_ns: 0.0,
-                    kick_ns: 0.0,
-                    wake_up: None,
-                    timer_ns: 0.0,
-                },
+                guest: GuestCosts { exit_ns: 1000.0, ..GuestCosts::default() },
             };
             let text = measured.file("trial", &Places::one());
             let machine =
@@ -345,24 +340,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_with_equally_fast_wake_ups_has_no_idle_states() {
-        let measured = [(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)];
-        let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
-        assert_eq!(wake_up, WakeUp { wake_ns: 3000.0, idle: vec![] });
-    }
-
-    #[test]
-    fn an_added_cost_is_an_idle_state_between_the_tried_sleeps() {
-        let measured = [(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)];
-        let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
+    fn added_costs_of_longer_sleeps_are_idle_states() {
+        let of = |measured: &[(f64, f64)]| WakeUp::from_hand_overs(measured, 1000.0, 1500.0);
+        let alike = of(&[(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)]);
+        assert_eq!(alike, WakeUp { wake_ns: 3000.0, idle: vec![] });
+        let wake_up = of(&[(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)]);
         let [(first_after, first), (second_after, second)] = wake_up.idle[..] else { panic!("{wake_up:?}") };
         assert_eq!((first, second), (12.0, 135.0));
         assert!((4.0..36.0).contains(&first_after) && (36.0..639.0).contains(&second_after), "{wake_up:?}");
-    }
-
-    #[test]
-    fn no_time_is_less_than_none_where_the_host_was_busy() {
-        let wake_up = WakeUp::from_hand_overs(&[(0.0, 900.0), (20_000.0, 19_000.0)], 1000.0, 1500.0);
-        assert_eq!(wake_up, WakeUp { wake_ns: 0.0, idle: vec![] });
+        // No time is less than none where the host was busy.
+        let busy = of(&[(0.0, 900.0), (20_000.0, 19_000.0)]);
+        assert_eq!(busy, WakeUp { wake_ns: 0.0, idle: vec![] });
     }
 }
