@@ -3,7 +3,6 @@
 //!
 //! The file of the nearest built-in host gives what cannot be measured, with its sources.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::hosts::{self, Fair, Host, scale};
@@ -12,8 +11,7 @@ use haltkick_vmm::{Gap, allowed_cpus, gaps};
 use crate::analysis::statistics::median;
 use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
-use crate::results::directory::write_whole;
-use crate::text::exit::{Exit, Failure, Result};
+use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
 /// The first Linux with EEVDF, and the first whose CPUs have one flat queue for fair tasks.
@@ -43,9 +41,8 @@ struct Value {
     text: String,
 }
 
-/// Measures, and writes the file, which must not be there yet.
-pub(super) fn write(path: &Path) -> Result<Exit> {
-    super::refuse_existing(path)?;
+/// Measures: the file of a host with this name, and what of it is measured.
+pub(super) fn measured(name: &str) -> Result<(String, String)> {
     let allowed = allowed_cpus();
     let online =
         probe::text("/sys/devices/system/cpu/online").ok().and_then(|list| list.parse::<CpuList>().ok());
@@ -54,18 +51,15 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let preset = nearest_preset();
     let mut values = of_modules();
     values.extend(of_threads(&allowed, online, &preset.host())?);
-    let name = super::name_of(path);
-    let text = file(&name, preset.text, &values);
-    Host::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    write_whole(path, &text)?;
+    let text = file(name, preset.text, &values);
+    Host::parse(name, &text).map_err(|error| Failure::internal(error.to_string()))?;
     let here: Vec<String> = values.iter().map(|it| format!("{}.{}", it.section, it.key)).collect();
-    output::data(&format!(
-        "{0}: from this host {1}; the rest is of {2}; try: haltkick run --engine sim --sched host --host {0}\n",
-        output::shown(path),
+    let said = format!(
+        "from this host {}; the rest is of {}; try: haltkick run --engine sim --sched host --host",
         here.join(", "),
         preset.name,
-    ))?;
-    Ok(Exit::Done)
+    );
+    Ok((text, said))
 }
 
 /// The built-in host whose kernel is nearest to this one.

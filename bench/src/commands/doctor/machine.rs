@@ -3,7 +3,6 @@
 //! Only single instructions, lines and lock-free guests are timed. What the machine then says of locks is a prediction.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
@@ -15,9 +14,8 @@ use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::topology::{CoreOfCpu, Places};
-use crate::results::directory::write_whole;
 use crate::settings::{Settings, Supply};
-use crate::text::exit::{Exit, Failure, Result};
+use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
 /// Runs of each guest, of which the middle one counts. They take turns: what disturbs the host for a while disturbs few of each.
@@ -58,25 +56,17 @@ struct GuestCosts {
     timer_ns: f64,
 }
 
-/// Measures, and writes the file, which must not be there yet.
-pub(super) fn write(path: &Path) -> Result<Exit> {
-    super::refuse_existing(path)?;
+/// Measures: the file of a machine with this name, and what to do with it.
+pub(super) fn measured(name: &str) -> Result<(String, String)> {
     let allowed = cpulist::allowed()?;
     let places = Places::of(&allowed.0).map_err(Failure::lacking)?;
     output::talk(
         "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
-    let measured = Measured::here(&places)?;
-    let name = super::name_of(path);
-    let text = measured.file(&name, &places);
-    let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    write_whole(path, &text)?;
-    output::data(&format!(
-        "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
-        output::shown(path),
-        machine.topology.cpus(),
-    ))?;
-    Ok(Exit::Done)
+    let text = Measured::here(&places)?.file(name, &places);
+    let machine = Machine::parse(name, &text).map_err(|error| Failure::internal(error.to_string()))?;
+    let said = format!("{} CPUs; try: haltkick run --engine sim --machine", machine.topology.cpus());
+    Ok((text, said))
 }
 
 impl Measured {
