@@ -253,34 +253,25 @@ mod tests {
     }
 
     #[test]
-    fn changes_at_ticks_tell_the_least_frequency_that_fits() {
+    fn changes_at_ticks_tell_their_least_frequency_and_their_cost() {
         let at = |ns: u64| (0..100).map(|i| 12_345 + i * ns).collect::<Vec<u64>>();
         assert_eq!(ticks_a_second(&at(4_000_000)), Some(250));
         assert_eq!(ticks_a_second(&at(3_000_000)), Some(1000));
         assert_eq!(ticks_a_second(&at(2_818_181)), None);
         assert_eq!(ticks_a_second(&at(4_000_000)[..LEAST_CHANGES - 1]), None);
+        // The cost needs about as many gaps as ticks.
+        let gaps = turns(1_000_000, 2_000);
+        assert_eq!([100, 1000].map(|hz| tick_cost_ns(&gaps, hz)), [Some(2000.0), None]);
     }
 
     #[test]
-    fn a_slice_that_ends_at_ticks_is_half_a_tick_shorter() {
-        assert_eq!(slice_ns(4e6, Some(1000)), 3.5e6);
-        assert_eq!(slice_ns(4e6, None), 4e6);
+    fn slices_end_half_a_tick_early_and_moves_tell_patience() {
+        assert_eq!([Some(1000), None].map(|hz| slice_ns(4e6, hz)), [3.5e6, 4e6]);
         assert_eq!(spells_ns(&turns(3_000_000, 5_000_000)), vec![3e6; 99]);
         // A tick does not end a spell.
         assert!(spells_ns(&turns(3_000_000, CHANGE_NS - 1)).is_empty());
-    }
-
-    #[test]
-    fn moves_tell_how_many_balances_pass_without_one() {
         let periods_ms = [1.0, 32.0, 160.0, 1e9];
         assert_eq!(periods_ms.map(|period_ms| patience(period_ms, 2)), [0, 0, 4, 999]);
-    }
-
-    #[test]
-    fn the_cost_of_a_tick_needs_about_as_many_gaps_as_ticks() {
-        let gaps = turns(1_000_000, 2_000);
-        assert_eq!(tick_cost_ns(&gaps, 100), Some(2000.0));
-        assert_eq!(tick_cost_ns(&gaps, 1000), None);
     }
 
     #[test]
