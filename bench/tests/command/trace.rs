@@ -24,15 +24,21 @@ fn count(shown: &[Shown], name: &str) -> u64 {
 }
 
 #[apply(kvm_trial)]
-fn a_trace_shows_runs_sleeps_holders_and_kicks() {
+fn a_trace_shows_runs_sleeps_holders_kicks_and_injections() {
+    let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
     let happened = |shown: &[Shown]| {
         let kicked = shown.iter().any(|shown| !shown.ended_flows.is_empty());
         count(shown, "halted") > 0 && count(shown, "preempted") > 0 && kicked
     };
-    let (record, shown) = in_some_window("sleepers that were kicked, and somebody preempted", |window| {
-        let line = format!("--lock qspinlock --pv on --ratio 8 --hold 5us --duration {window}");
-        Some(traced("trace", &line)).filter(|(_, shown)| happened(shown))
+    let (record, shown) = in_some_window("sleepers that were kicked, and holders taken off", |window| {
+        let line = "--lock qspinlock --pv on --ratio 8 --hold 5us --deschedule holder,rate=200,for=1ms";
+        let seen = traced("trace", &format!("{line} --duration {window}"));
+        Some(seen).filter(|(record, shown)| happened(shown) && injected(record) > 0)
     });
+    let (instants, off) = (count(&shown, "injection"), count(&shown, "descheduled: holder"));
+    let injected = injected(&record);
+    // The record counts inside the window, the trace from start to end.
+    assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
     let named = |track: &str, name: &str| -> Vec<&Shown> {
         shown.iter().filter(|shown| shown.track.contains(track) && shown.name.starts_with(name)).collect()
     };
@@ -134,19 +140,6 @@ fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() {
     let awake = shown.iter().filter(|shown| shown.name == "awake").map(|shown| shown.track.as_str());
     let tracks: std::collections::BTreeSet<&str> = awake.collect();
     assert_eq!(tracks.len(), 4, "two guests of two vCPUs: {tracks:?}");
-}
-
-#[apply(kvm_trial)]
-fn every_injection_is_an_instant_in_the_trace() {
-    let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
-    let (record, shown) = in_some_window("a holder taken off", |window| {
-        let run = "--lock tas --ratio 4 --deschedule holder,rate=200,for=1ms --duration";
-        Some(traced("injected", &format!("{run} {window}"))).filter(|(record, _)| injected(record) > 0)
-    });
-    let (instants, off) = (count(&shown, "injection"), count(&shown, "descheduled: holder"));
-    let injected = injected(&record);
-    // The record counts inside the window, the trace from start to end.
-    assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
 }
 
 #[apply(kvm_trial)]
