@@ -4,7 +4,6 @@
 //! the reason: a skip is never a pass.
 
 mod calls;
-mod experiments;
 mod exports;
 mod files;
 mod help;
@@ -14,7 +13,6 @@ mod linux;
 mod many;
 mod meetings;
 mod objects;
-mod perfetto;
 mod planted;
 mod qemu;
 mod quotas;
