@@ -113,7 +113,7 @@ fn compare_finds_a_loss_within_and_between_directories() {
         ended.with(FINISHED);
         directory
     };
-    let (before, after) = (directory("compare-before", "1us"), directory("compare-after", "10us"));
+    let (before, after) = (directory("compare-before", "1us"), directory("compare-after", "4us"));
     let compare = format!("compare {before} {after}");
     refuses(&compare, "--anyway does");
     let compared = ends(8, &format!("{compare} --anyway --threshold 50% --format json")).json();
