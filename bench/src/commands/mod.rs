@@ -5,7 +5,6 @@ mod bench;
 mod bisect;
 mod check;
 mod compare;
-mod completions;
 mod doctor;
 mod dry_run;
 pub(crate) mod first_process;
@@ -13,7 +12,6 @@ mod guest_image;
 pub(crate) mod interrupt;
 mod judge;
 mod list;
-mod pcpus;
 mod report;
 mod reproduce;
 mod run;
@@ -43,7 +41,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
         Command::Schema(args) => schema::print(args.format),
-        Command::Completions { shell } => completions::completions(shell),
-        Command::Man { dir } => completions::man(dir.as_deref()),
+        Command::Completions { shell } => schema::completions(shell),
+        Command::Man { dir } => schema::man(dir.as_deref()),
     }
 }

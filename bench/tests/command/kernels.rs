@@ -3,14 +3,15 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::qemu::pretended_qemu;
 use crate::support::{
-    Check, Ended, Failed, Signal, an_allowed_cpu, apply, assert_valid, command, cut, end_of, ends, finished,
-    haltkick, json, kvm_trial, read, records, refuses, scratch, skip, started, trial, written,
+    Check, Ended, Failed, Signal, an_allowed_cpu, apply, assert_valid, command, cut, end_of, ends,
+    eventually, finished, haltkick, json, kvm_trial, read, records, refuses, scratch, skip, started, trial,
+    written,
 };
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
@@ -147,15 +148,10 @@ fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() {
         let mut run = started(&mut command(&line));
         std::thread::sleep(Duration::from_secs(3));
         signal.into_iter().for_each(|signal| run.signal(signal));
-        let began = Instant::now();
-        let ended = loop {
-            let ended = run.child().try_wait().expect("the child is ours");
-            if ended.is_some() || began.elapsed() > Duration::from_secs(60) {
-                break ended;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
+        let ended = eventually("an end that its stderr does not block", || {
+            run.child().try_wait().expect("the child is ours")
+        });
+        assert_eq!(ended.code(), Some(expected));
     }
 }
 
@@ -393,11 +389,7 @@ fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
         stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
     };
-    let asked = Instant::now();
-    while state().is_some() && asked.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(state(), None, "the child {child} is still there");
+    eventually("the child ends, too", || state().is_none().then_some(()));
 }
 
 /// That noise is never a bad commit is a test of `commands::bisect`.

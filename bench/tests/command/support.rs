@@ -224,7 +224,7 @@ pub(crate) fn in_some_window<T>(what: &str, mut look: impl FnMut(&str) -> Option
 }
 
 /// Returns the result of `look` within a minute.
-pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use haltkick_vmm::{Engine, Image, Instruments, Needs, Run};
 
 use crate::cli::{Format, RunArgs};
-use crate::commands::{guest_image, interrupt, pcpus};
+use crate::commands::{guest_image, interrupt};
 use crate::host::{cpulist, walls};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
     let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
-    pcpus::say_before(&allowed, std::iter::once(&run));
+    guest_image::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(&args.image, &image, std::iter::once(&run.engine))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&run, &image)?;
