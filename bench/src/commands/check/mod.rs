@@ -252,9 +252,9 @@ mod tests {
     use clap::Parser as _;
     use haltkick_vmm::LockFlags;
 
+    use super::torture::Part;
     use super::*;
     use crate::cli::{Cli, Command};
-    use torture::Part;
 
     #[test]
     fn every_trial_can_be_run_in_slices_that_the_host_bears() {
