@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::qemu::pretended_qemu;
+use crate::qemu::{pretended_qemu, wait_for_end};
 use crate::support::{
     Check, Ended, Failed, Signal, an_allowed_cpu, apply, assert_valid, command, cut, end_of, ends,
     eventually, finished, haltkick, json, kvm_trial, read, records, refuses, scratch, skip, started, trial,
@@ -384,12 +384,7 @@ fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
     // It keeps the console open.
     let left = pretended("inside-left", &format!("sleep 1000 & echo $! > {noted}"));
     left.with(&[5]).says(&["it did not say how it ended"]);
-    let child = read(noted);
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
-        stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
-    };
-    eventually("the child ends, too", || state().is_none().then_some(()));
+    wait_for_end(read(noted).trim());
 }
 
 /// That noise is never a bad commit is a test of `commands::bisect`.

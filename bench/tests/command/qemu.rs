@@ -27,6 +27,15 @@ pub(crate) fn with_qemu(program: &str, line: &str) -> Command {
     command
 }
 
+/// Waits for the end of a process. A killed one without a parent may still be on its way out.
+pub(crate) fn wait_for_end(pid: &str) {
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    eventually("a process ends", || state().is_none_or(|state| state == 'Z').then_some(()));
+}
+
 #[apply(trial)]
 fn missing_or_too_old_qemu_ends_with_a_line_of_advice() {
     let old = program("old-qemu", "echo 'QEMU emulator version 4.2.1'");
@@ -53,25 +62,17 @@ fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
     let silent = pretended_qemu("silent-qemu", &script);
     let begun =
         || eventually("QEMU is started", || Some(std::fs::read_to_string(&pid).ok()?.trim().to_owned()));
-    // A killed process without a parent may still be on its way out.
-    let ends = |pid: &str| {
-        let state = || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            stat.rsplit_once(") ")?.1.chars().next()
-        };
-        eventually("QEMU ends with the run", || state().is_none_or(|state| state == 'Z').then_some(()));
-    };
     end_of(&mut with_qemu(&silent, "--watchdog 200ms --duration 20ms"))
         .with(&[6])
         .says(&["no progress: QEMU's guest has not ended"]);
-    ends(&begun());
+    wait_for_end(&begun());
     for (signal, expected) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
         std::fs::remove_file(&pid).unwrap();
         let mut run = started(&mut with_qemu(&silent, ""));
         let qemu = begun();
         run.signal(signal);
         assert_eq!(run.child().wait().unwrap().code(), expected);
-        ends(&qemu);
+        wait_for_end(&qemu);
     }
 }
 
