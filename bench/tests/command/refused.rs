@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::qemu::{pretended_qemu, with_qemu};
+use crate::kernels::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
 /// Long: it is one table. Other settings are refused in vmm/tests/refusals.rs.

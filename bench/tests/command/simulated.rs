@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::interrupted::wait_for_records;
+use crate::results::wait_for_records;
 use crate::support::{
     SIMULATED, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, records,
     refuses, scratch, started, trial, written,
