@@ -14,7 +14,6 @@ mod objects;
 mod planted;
 mod quotas;
 mod refused;
-mod report;
 mod results;
 mod runs;
 mod simulated;
