@@ -1,17 +1,6 @@
 //! `haltkick`: experiments with locks on overcommitted virtual CPUs. A library for the command's own `main` and for `fuzz/` only.
 //!
-//! The rooms, from the ground up. Each imports only from those before it:
-//!
-//! * `text`: what people type and read, and how the command speaks and ends;
-//! * `host`: the machine under the experiment;
-//! * `settings`: what a cell can be asked to be;
-//! * `record`: what one run was asked, and what it found: the table of figures;
-//! * `experiment`: an experiment's file, and the plan of its cells;
-//! * `analysis`: from records to figures, and what speaks against them;
-//! * `results`: the directory of an experiment;
-//! * `show`: figures as tables, pictures, CSV, the report;
-//! * `measure`: running cells;
-//! * `cli`: the command line; `commands`: what it asks for.
+//! docs/architecture.md lists the rooms, from the ground up: each imports only from those before it.
 
 mod analysis;
 mod cli;

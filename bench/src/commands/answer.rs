@@ -51,16 +51,6 @@ struct Assumption {
     words: String,
 }
 
-/// The answer's material.
-struct Found<'a> {
-    summary: &'a Summary,
-    assumptions: &'a [Assumption],
-    /// The assumptions in words.
-    assumed: String,
-    /// Comparisons on machines like the simulated one, if they were tried.
-    like: Option<&'a Summary>,
-}
-
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let Question::Pv = args.question;
     let asked = completed(&args.settings)?;
@@ -145,8 +135,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let records = Manifest::read(path)?.records(path)?;
     let assumed =
         records.iter().find(|record| is_asked(record, &assumptions)).map(assumed).unwrap_or_default();
-    let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
-    output::data(&text(&found, path))?;
+    output::data(&text(&summary, &assumptions, &assumed, like.as_ref(), path))?;
     match ending {
         // Enough was measured before the host became busy.
         Err(failure) if failure.exit == Exit::Untrusted => {
@@ -316,8 +305,14 @@ fn assumed(record: &Record) -> String {
     )
 }
 
-fn text(found: &Found<'_>, path: &Path) -> String {
-    let Found { summary, assumptions, assumed, like } = found;
+/// The answer, with the assumptions in words, and by comparisons on machines like the simulated one, if they were tried.
+fn text(
+    summary: &Summary,
+    assumptions: &[Assumption],
+    assumed: &str,
+    like: Option<&Summary>,
+    path: &Path,
+) -> String {
     let at = |name: &str, other: Option<usize>| {
         let setting = setting(assumptions, other);
         summary.comparisons.iter().find(|it| it.name == name && it.setting == setting)
@@ -486,8 +481,7 @@ mod tests {
         let record = records.iter().find(|record| is_asked(record, &assumptions)).unwrap();
         let mut summary = Summary::new(&plan.outline, &records);
         let (assumed, like) = (assumed(record), like(&mut summary));
-        let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
-        text(&found, Path::new("there"))
+        text(&summary, &assumptions, &assumed, like.as_ref(), Path::new("there"))
     }
 
     #[test]

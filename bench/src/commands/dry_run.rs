@@ -1,15 +1,20 @@
-//! `--dry-run`: the cells that would be run, about how long that takes, and what differences it can show.
+//! `--dry-run`: the cells that would be run, about how long that takes, and what differences it can show: by the newest results of the
+//! experiment on this host.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use haltkick_vmm::Span;
 
-use crate::analysis::power;
-use crate::commands::earlier::Earlier;
+use crate::analysis::summary::{Comparison, Summary, trust};
+use crate::analysis::{consistency, power};
 use crate::experiment::plan::{Cell, Plan};
+use crate::host::identity::Host;
 use crate::measure::progress::{self, Planned};
 use crate::measure::session::{MOST_TIMES_PLANNED, Rule};
 use crate::record::place::Role;
+use crate::results::manifest::Manifest;
 use crate::text::output;
 use crate::text::quantity::{patience, significant};
 
@@ -147,21 +152,63 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
+/// Earlier results of an experiment.
+pub(super) struct Earlier {
+    pub(super) path: PathBuf,
+    /// The comparison that is the headline of the plan, by setting.
+    pub(super) headline: Vec<Comparison>,
+    /// Whether the headline keeps its validity.
+    pub(super) is_valid: bool,
+}
+
+/// The newest directory in `within` that has the headline of `plan` with an interval, measured on `host`, or simulated where
+/// the plan is. A directory that cannot be read has none.
+pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier> {
+    let of = plan.outline.comparisons.first()?;
+    let entries = fs::read_dir(within).ok()?.flatten();
+    let manifests = entries.filter_map(|entry| Some((Manifest::read(&entry.path()).ok()?, entry.path())));
+    let of_experiment = manifests.filter(|(manifest, _)| {
+        manifest.outline.experiment == plan.outline.experiment && manifest.host.identity() == host.identity()
+    });
+    let mut found: Vec<(Manifest, PathBuf)> = of_experiment.collect();
+    found.sort_by(|(a, _), (b, _)| b.started.cmp(&a.started));
+    let is_simulated = plan.cells().any(|cell| cell.run.engine.is_simulated());
+    let is_headline = |it: &Comparison| {
+        (&it.arm, &it.baseline, &it.of) == (&of.arm, &of.baseline, &of.of)
+            && it.ratio.as_ref().is_some_and(|ratio| ratio.interval.is_some())
+    };
+    found.into_iter().find_map(|(manifest, path)| {
+        let records = consistency::last_attempts(&manifest.records(&path).ok()?);
+        if records.iter().any(|record| record.settings.is_simulated() != is_simulated) {
+            return None;
+        }
+        let mut headline = Summary::new(&manifest.outline, &records).comparisons;
+        headline.retain(is_headline);
+        let is_valid = trust::lost(&manifest.outline, &records).is_empty();
+        (!headline.is_empty()).then_some(Earlier { path, headline, is_valid })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
+    use crate::results::directory::{self, Directory};
+    use crate::text::output::to_indented_json;
 
     const PACE: Pace = Pace { slowdown: None, at_a_time: 1 };
+
+    fn rule(blocks: u32) -> Rule {
+        Rule { blocks, target_precision: None, max_time: None, retries: 0, ends_in_vain: None }
+    }
 
     #[test]
     fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
-        let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
-        let text = show(&plan, rule, PACE, None);
+        let text = show(&plan, rule(4), PACE, None);
         for cell in plan.cells() {
             let is_its = |line: &&str| line.ends_with(&format!(" {}", cell.id));
             assert_eq!(text.lines().filter(is_its).count(), 1, "{text}");
@@ -172,7 +219,7 @@ mod tests {
             retries: 2,
             target_precision: Some(0.08),
             max_time: Some(Duration::from_secs(85)),
-            ..rule
+            ..rule(4)
         };
         let text = show(&plan, rule, PACE, None);
         for remark in ["known to 8 %, 80 at most", "again, 2 times at most", "after 1 min 25 s"] {
@@ -185,21 +232,53 @@ mod tests {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compared().control("b");
         let plan = sketch.plan(24);
-        let rule =
-            Rule { blocks: 24, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
-        assert!(show(&plan, rule, PACE, None).contains("'b/a' that 24 blocks can show is not known"));
+        assert!(show(&plan, rule(24), PACE, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
         let mut headline = world.summary(&before).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
-        let text = show(&plan, rule, PACE, Some(&earlier));
+        let text = show(&plan, rule(24), PACE, Some(&earlier));
         let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
         assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
         assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");
         let (percent, _) = line("b_ratio-8").split_once(" %").unwrap();
         let share = percent.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() / 100.0;
         assert!(share > 0.01 && share < half_width / 1.5, "{share} after {half_width}: {text}");
+    }
+
+    /// Leaves the results of an experiment of `blocks` blocks that began at this hour.
+    fn leave(within: &Path, name: &str, hour: u32, blocks: u32, world: &World) {
+        let plan = plan(blocks);
+        let mut manifest = world.manifest(&plan);
+        manifest.started = format!("2026-01-01T{hour:02}:00:00Z");
+        let mut results = Directory::create(&within.join(name)).unwrap();
+        results.write(directory::MANIFEST, &to_indented_json(&manifest).unwrap()).unwrap();
+        results.append(&directory::lines(&world.records(&plan)).unwrap()).unwrap();
+    }
+
+    fn plan(blocks: u32) -> Plan {
+        let arms = Sketch::two().axis("ratio", &["1", "8"]);
+        arms.compared().plan(blocks)
+    }
+
+    #[test]
+    fn the_newest_results_of_this_host_that_have_an_interval_are_found() {
+        let scratch = Scratch::new("earlier");
+        let within = scratch.path();
+        let world = |seed| World::new(seed).shape(Shape::LogNormal(0.005));
+        let host = Host { host_id: Some("host-a".into()), ..Host::default() };
+        assert!(newest(&within.join("none"), &plan(8), &host).is_none());
+        leave(within, "old", 1, 6, &world(1));
+        leave(within, "new", 2, 6, &world(2).disturbed(|asked, _| asked.ours.lock == "tas"));
+        leave(within, "one-block", 3, 1, &world(3));
+        leave(within, "elsewhere", 4, 6, &world(4).host_id(Some("host-b")));
+        fs::create_dir(within.join("empty")).unwrap();
+        let found = newest(within, &plan(8), &host).unwrap();
+        assert_eq!((found.path, found.is_valid, found.headline.len()), (within.join("new"), false, 2));
+        fs::remove_dir_all(within.join("new")).unwrap();
+        let found = newest(within, &plan(8), &host).unwrap();
+        assert_eq!((found.path, found.is_valid), (within.join("old"), true));
     }
 }

@@ -1,11 +1,14 @@
-//! The image to run, with the lock objects that are linked behind it.
+//! The image to run, with the lock objects that are linked behind it, and what is said of pCPUs and their memory before runs.
 
 use std::path::Path;
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Run};
 
 use crate::cli::ImageArgs;
+use crate::host::cpulist::CpuList;
+use crate::host::{cpu_choice, topology};
 use crate::text::exit::{Failure, Result};
+use crate::text::output;
 
 /// The image to run: a file, or the one that was built with this program; behind it the objects that `locks` name.
 pub(crate) fn load<'a>(guest: Option<&Path>, locks: impl IntoIterator<Item = &'a str>) -> Result<Image> {
@@ -29,4 +32,16 @@ pub(crate) fn check_trust<'a>(
              you know where it is from"
         ))),
     }
+}
+
+/// Says which of the CPUs that this process may use `runs` on this host leave out by default, and whether the kernel will move memory.
+pub(crate) fn say_before<'a>(allowed: &CpuList, runs: impl Iterator<Item = &'a Run>) {
+    let mut here = runs.filter(|run| run.engine.machine().is_none()).map(|run| &run.cpus).peekable();
+    if here.peek().is_some() && topology::is_balanced() == Ok(true) {
+        let stop = topology::STOP_BALANCING;
+        output::talk(&format!(
+            "numa_balancing is on: the kernel unmaps guest pages now and then, to move them ({stop})"
+        ));
+    }
+    cpu_choice::left_out(allowed, here).iter().for_each(|line| output::talk(line));
 }

@@ -136,27 +136,3 @@ fn exit_of(code: i32) -> Exit {
     ];
     all.into_iter().find(|exit| i32::from(*exit as u8) == code).unwrap_or(Exit::Internal)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_with_spaces_stay_single_words_of_every_part() {
-        let args = JudgeArgs {
-            object: "my lock.o".into(),
-            quick: true,
-            time: "1m".parse().unwrap(),
-            machine: "my machine.toml".into(),
-            simulated: false,
-            output: None,
-        };
-        let parts = parts(&args, &[("off", "worst-native", true)], Path::new("a b"));
-        let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-        assert_eq!(names, ["check", "real", "simulated", "worst-native"]);
-        let has = |part: &Part, word: &str| part.words.iter().any(|each| each == word);
-        assert!(parts.iter().all(|part| has(part, "my lock.o")));
-        assert!(parts[1..].iter().all(|part| has(part, &format!("a b/{}", part.name))));
-        assert!(has(&parts[2], "machine=my machine.toml") && has(&parts[3], "my machine.toml"));
-    }
-}

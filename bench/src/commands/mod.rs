@@ -5,21 +5,17 @@ mod bench;
 mod bisect;
 mod check;
 mod compare;
-mod completions;
 mod doctor;
 mod dry_run;
-mod earlier;
 pub(crate) mod first_process;
 mod guest_image;
 pub(crate) mod interrupt;
 mod judge;
 mod list;
-mod pcpus;
 mod report;
 mod reproduce;
 mod run;
 mod schema;
-mod sweep;
 mod top;
 mod worst;
 
@@ -31,7 +27,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
-        Command::Sweep(args) => sweep::sweep(&args),
+        Command::Sweep(args) => bench::sweep(&args),
         Command::Worst(args) => worst::worst(&args),
         Command::Answer(args) => answer::answer(&args),
         Command::Check(args) => check::check(&args),
@@ -45,7 +41,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
         Command::Schema(args) => schema::print(args.format),
-        Command::Completions { shell } => completions::completions(shell),
-        Command::Man { dir } => completions::man(dir.as_deref()),
+        Command::Completions { shell } => schema::completions(shell),
+        Command::Man { dir } => schema::man(dir.as_deref()),
     }
 }

@@ -1,4 +1,10 @@
-//! `haltkick schema`: the JSON Schema of each file format.
+//! `haltkick schema`: the JSON Schema of each file format. `haltkick completions` and `haltkick man`: what shells and manuals say of the
+//! command line.
+
+use std::fs;
+use std::path::Path;
+
+use clap::CommandFactory as _;
 
 #[cfg(feature = "schema")]
 use {
@@ -8,9 +14,9 @@ use {
     crate::show::table::Compared,
 };
 
-use crate::cli::SchemaOf;
+use crate::cli::{Cli, SchemaOf};
 use crate::experiment;
-use crate::text::exit::{Exit, Result};
+use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
@@ -41,8 +47,30 @@ fn schema(of: SchemaOf) -> Result<serde_json::Value> {
     if matches!(of, SchemaOf::Experiment) {
         return Ok(experiment::schema::schema());
     }
-    Err(crate::text::exit::Failure::lacking(
+    Err(Failure::lacking(
         "this build has the schema of experiment files alone; a release has all, as has `cargo build --release --package haltkick \
          --features schema`",
     ))
+}
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "haltkick", &mut script);
+    output::data(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) fn man(directory: Option<&Path>) -> Result<Exit> {
+    if let Some(directory) = directory {
+        let made = fs::create_dir_all(directory);
+        made.and_then(|()| clap_mangen::generate_to(Cli::command(), directory)).map_err(|error| {
+            Failure::usage(format!("{}: {error}: choose a writable directory", directory.display()))
+        })?;
+        return Ok(Exit::Done);
+    }
+    let mut page = Vec::new();
+    let made = clap_mangen::Man::new(Cli::command()).render(&mut page);
+    made.map_err(|error| Failure::internal(format!("the man page: {error}")))?;
+    output::data(&String::from_utf8_lossy(&page))?;
+    Ok(Exit::Done)
 }

@@ -348,8 +348,12 @@ impl OpenedFile {
 
     /// Writes `content` in place of what was there. Of what does not fit on the disk nothing is left.
     pub(crate) fn write(&self, content: &[u8]) -> Result<()> {
-        let written = self.empty().and_then(|()| (&self.file).write_all(content));
-        written.map_err(|error| {
+        self.fill(|mut file| file.write_all(content))
+    }
+
+    /// As [`Self::write`], what `writes` puts there.
+    pub(crate) fn fill<T>(&self, writes: impl FnOnce(&File) -> io::Result<T>) -> Result<T> {
+        self.empty().and_then(|()| writes(&self.file)).map_err(|error| {
             // It is told already that there is no content; what is left of it would look like some.
             let _ = self.empty();
             Failure::internal(format!("{}: {error}", self.path.display()))

@@ -1,16 +1,17 @@
 //! Linux guests: those that cannot be booted, kernels that are compared, and workloads inside: of a real kernel in QEMU's emulator, and of
-//! programs that say they are QEMU and lie.
+//! programs that say they are QEMU and lie. QEMU itself: absent, too old, silent, emulating.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::qemu::pretended_qemu;
 use crate::support::{
-    Check, Ended, Failed, Signal, an_allowed_cpu, apply, assert_valid, command, cut, end_of, ends, finished,
-    haltkick, json, kvm_trial, read, records, refuses, scratch, skip, started, trial, written,
+    Check, Ended, Failed, HALTKICK, Signal, an_allowed_cpu, apply, assert_valid, command, cut, end_of, ends,
+    eventually, finished, haltkick, is_warned, json, kvm_trial, read, records, refuses, scratch, skip,
+    started, trial, words, written,
 };
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
@@ -147,15 +148,10 @@ fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() {
         let mut run = started(&mut command(&line));
         std::thread::sleep(Duration::from_secs(3));
         signal.into_iter().for_each(|signal| run.signal(signal));
-        let began = Instant::now();
-        let ended = loop {
-            let ended = run.child().try_wait().expect("the child is ours");
-            if ended.is_some() || began.elapsed() > Duration::from_secs(60) {
-                break ended;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
+        let ended = eventually("an end that its stderr does not block", || {
+            run.child().try_wait().expect("the child is ours")
+        });
+        assert_eq!(ended.code(), Some(expected));
     }
 }
 
@@ -365,19 +361,13 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
          yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000; \
          echo 'haltkick-inside: exit code 0'";
     // Other reasons are those of `measure::inside`.
-    for (name, script, reason) in [
-        ("inside-silent", "true", "it did not say how it ended"),
-        ("inside-huge", flood, "the record has more than 8 MiB"),
-        ("inside-failed", "echo 'haltkick-inside: exit code 2'", "it ended with exit code 2"),
-    ] {
-        let ended = pretended(name, script).with(&[5]);
-        let ended = ended.says(&[&format!("the workload inside failed: {reason}")]);
-        assert!(ended.err.len() < 10_000, "{name}: {} bytes", ended.err.len());
-        assert_eq!(ended.err.matches("the workload inside failed").count(), 1, "{ended}");
-        let record = ended.json();
-        assert!(record["trusted"] == false && record["failure"].as_str().unwrap().contains(reason), "{name}");
-        assert!(record["inside"].is_null() && record["why"]["inside"].as_str().unwrap().contains(reason));
-    }
+    let reason = "the workload inside failed: the record has more than 8 MiB";
+    let ended = pretended("inside-huge", flood).with(&[5]).says(&[reason]);
+    assert!(ended.err.len() < 10_000, "{} bytes", ended.err.len());
+    assert_eq!(ended.err.matches("the workload inside failed").count(), 1, "{ended}");
+    let record = ended.json();
+    assert!(record["trusted"] == false && record["failure"].as_str().unwrap().contains("8 MiB"), "{record}");
+    assert!(record["inside"].is_null() && record["why"]["inside"].as_str().unwrap().contains("8 MiB"));
     let panics = "echo 'Kernel panic - not syncing: so it goes'; exec sleep 1000";
     for (name, script, code, reason) in [
         ("inside-dead", "echo 'its reason' >&2; exit 3", 4, "its reason"),
@@ -394,68 +384,119 @@ fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
     // It keeps the console open.
     let left = pretended("inside-left", &format!("sleep 1000 & echo $! > {noted}"));
     left.with(&[5]).says(&["it did not say how it ended"]);
-    let child = read(noted);
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
-        stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
-    };
-    let asked = Instant::now();
-    while state().is_some() && asked.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(state(), None, "the child {child} is still there");
+    wait_for_end(read(noted).trim());
 }
 
-/// The console of a workload whose record is `record`, with as many sections in a second.
-fn console(record: &Value, sections: u64) -> String {
-    let mut record = record.clone();
-    record["figures"]["acquisitions_per_second"] = (sections as f64).into();
-    let record = record.to_string();
-    let mut text = "haltkick-inside: the record begins\n".to_owned();
-    for part in record.as_bytes().chunks(1000) {
-        _ = writeln!(text, "haltkick-inside| {}", std::str::from_utf8(part).expect("a record in ASCII"));
-    }
-    _ = writeln!(text, "haltkick-inside: the record ends after {} bytes", record.len());
-    text + "haltkick-inside: exit code 0\n"
-}
-
-/// The second kernel does as many sections as the first one, or a quarter; both vary by a factor of two.
+/// That noise is never a bad commit is a test of `commands::bisect`.
 #[apply(trial)]
-fn noise_between_two_kernels_is_never_a_bad_commit() {
-    const RUNS: u64 = 64;
+fn a_kernel_slower_by_its_workload_inside_is_a_bad_commit() {
     let sim = "run --engine sim --machine nehalem-2s --cpus 0 --vcpus 2 --duration 5ms";
     let mut record = finished(&format!("{sim} --no-ideal --format json")).json();
     record["warnings"] = Value::Array(vec![]);
     let directory = scratch("inside-bisect");
-    for (name, slowdown) in [("alike", 1), ("alike-too", 1), ("slower", 4)] {
-        let place = format!("{directory}/{name}");
-        for kernel in ["old", "later"] {
-            let of_kernel = format!("{place}/{kernel}");
-            std::fs::create_dir_all(&of_kernel).unwrap();
-            pretended_kernel(&of_kernel, 4 << 20, &[]);
-            // Each run of a kernel takes the next of these, whose order looks random and is the same each time.
-            for run in 0..RUNS {
-                let seed = run + RUNS * (kernel.len() + name.len()) as u64;
-                let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-                let less = if kernel == "later" { slowdown } else { 1 };
-                let sections = (1000 + random % 1000) / less;
-                written(format!("{of_kernel}/{run}"), console(&record, sections));
-            }
+    for (kernel, per_second) in [("old", 1000.0), ("later", 250.0)] {
+        let of_kernel = format!("{directory}/{kernel}");
+        std::fs::create_dir(&of_kernel).unwrap();
+        pretended_kernel(&of_kernel, 4 << 20, &[]);
+        record["figures"]["acquisitions_per_second"] = per_second.into();
+        let record = record.to_string();
+        let mut console = "haltkick-inside: the record begins\n".to_owned();
+        for part in record.as_bytes().chunks(1000) {
+            _ = writeln!(console, "haltkick-inside| {}", std::str::from_utf8(part).expect("ASCII"));
         }
-        let script = format!(
-            "case \"$*\" in *old/vmlinux*) k=old ;; *) k=later ;; esac\n\
-             cd {place}/$k; n=$(cat n 2>/dev/null || echo 0); echo $(((n + 1) % {RUNS})) > n; cat $n"
-        );
-        let mut bisect = command(&format!(
-            "bisect kernel={place}/old/vmlinux,{place}/later/vmlinux --engine qemu-kvm --vcpus 1 --cpus {} \
-             --workload-inside 'run --lock ticket' --blocks 8 --of throughput",
-            an_allowed_cpu()
-        ));
-        bisect.env("HALTKICK_QEMU", pretended_qemu(&format!("inside-bisect-{name}"), &script));
-        let ended = end_of(bisect.current_dir(&directory));
-        // On a busy host no run is valid, and then nothing can be told.
-        let is_unknown = ended.code == 125 && ended.out.starts_with("cannot tell");
-        assert!(is_unknown || ended.code == i32::from(slowdown > 1), "{ended}");
-        eprintln!("{name}: {}: {}", ended.code, ended.out.lines().next().unwrap_or_default());
+        _ = writeln!(console, "haltkick-inside: the record ends after {} bytes", record.len());
+        written(format!("{of_kernel}/console"), console + "haltkick-inside: exit code 0\n");
     }
+    let script = "case \"$*\" in *old/vmlinux*) cat old/console ;; *) cat later/console ;; esac";
+    let script = format!("cd {directory}; {script}");
+    let mut bisect = command(&format!(
+        "bisect kernel={directory}/old/vmlinux,{directory}/later/vmlinux --engine qemu-kvm --vcpus 1 --cpus {} \
+         --workload-inside 'run --lock ticket' --blocks 8 --of throughput",
+        an_allowed_cpu()
+    ));
+    bisect.env("HALTKICK_QEMU", pretended_qemu("inside-bisect-qemu", &script));
+    let ended = end_of(bisect.current_dir(&directory));
+    // On a busy host no run is valid, and then nothing can be told.
+    assert!(ended.code == 1 || ended.code == 125 && ended.out.starts_with("cannot tell"), "{ended}");
+}
+
+/// A program that says it is a QEMU which is new enough, and then does what `script` says.
+pub(crate) fn pretended_qemu(name: &str, script: &str) -> String {
+    let says = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit";
+    program(name, &format!("{says}\n{script}"))
+}
+
+fn program(name: &str, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = written(format!("{}/qemu", scratch(name)), format!("#!/bin/sh\n{script}\n"));
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    program
+}
+
+/// `haltkick run --engine qemu` with that program.
+pub(crate) fn with_qemu(program: &str, line: &str) -> Command {
+    let mut command = Command::new(HALTKICK);
+    command.args(words(&format!("run --engine qemu-tcg --no-ideal {line}"))).env("HALTKICK_QEMU", program);
+    command
+}
+
+/// Waits for the end of a process. A killed one without a parent may still be on its way out.
+pub(crate) fn wait_for_end(pid: &str) {
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    eventually("a process ends", || state().is_none_or(|state| state == 'Z').then_some(()));
+}
+
+#[apply(trial)]
+fn missing_or_too_old_qemu_ends_with_a_line_of_advice() {
+    let old = program("old-qemu", "echo 'QEMU emulator version 4.2.1'");
+    for (program, reason) in [("/no/such/qemu", "cannot be run"), (&old, "5.0 is needed")] {
+        let ended = end_of(&mut with_qemu(program, ""));
+        let ended = ended.with(&[4]).says(&[reason, "apt install qemu-system-x86"]);
+        assert!(ended.err.lines().count() == 1 && ended.out.is_empty(), "{ended}");
+    }
+}
+
+#[apply(trial)]
+fn a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall() {
+    let talks = "printf 'its reason \\033[2J\\n' >&2; head -c 300000 /dev/zero | tr '\\0' x >&2; exit 3";
+    let talkative = pretended_qemu("talkative-qemu", talks);
+    let ended = end_of(&mut with_qemu(&talkative, "--watchdog 20s --duration 20ms"));
+    let ended = ended.with(&[4]).says(&["its reason"]);
+    assert!(!ended.err.contains('\u{1b}'), "{:?}", ended.err);
+}
+
+#[apply(trial)]
+fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
+    let pid = format!("{}/pid", scratch("silent-qemu-pid"));
+    let script = format!("echo $$ > {pid}.new && mv {pid}.new {pid}\nexec sleep 1000");
+    let silent = pretended_qemu("silent-qemu", &script);
+    let begun =
+        || eventually("QEMU is started", || Some(std::fs::read_to_string(&pid).ok()?.trim().to_owned()));
+    end_of(&mut with_qemu(&silent, "--watchdog 200ms --duration 20ms"))
+        .with(&[6])
+        .says(&["no progress: QEMU's guest has not ended"]);
+    wait_for_end(&begun());
+    for (signal, expected) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+        std::fs::remove_file(&pid).unwrap();
+        let mut run = started(&mut with_qemu(&silent, ""));
+        let qemu = begun();
+        run.signal(signal);
+        assert_eq!(run.child().wait().unwrap().code(), expected);
+        wait_for_end(&qemu);
+    }
+}
+
+#[apply(trial)]
+fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Check {
+    let program = haltkick_vmm::find_qemu().or_else(skip)?;
+    let run = "--vcpus 4 --lock qspinlock --pv on --duration 50ms";
+    let record = end_of(&mut with_qemu(&program, &format!("{run} --format json"))).with(&[7]).json();
+    assert_valid("run", &record);
+    assert_eq!(record["settings"]["engine"], "qemu-tcg");
+    assert!(record["trusted"] == false && is_warned(&record, "emulated"), "{}", record["warnings"]);
+    end_of(&mut with_qemu(&program, run)).prints(&["emulated, not comparable"]);
+    Ok(())
 }

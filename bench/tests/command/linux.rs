@@ -12,7 +12,7 @@ use crate::support::{
 
 /// vCPUs for each of the machine's two pCPUs.
 const RATIO: u64 = 4;
-/// Ratio for short stress under the VMM's scheduler, where every wake-up of an emulated vCPU waits for a look of a
+/// Ratio for stress under the VMM's scheduler, where every wake-up of an emulated vCPU waits for a look of a
 /// millisecond: with twice as many it takes twice as long until user space is there.
 const SHORT_RATIO: u64 = 2;
 /// First line of `linux-init`.
@@ -24,15 +24,9 @@ const WORDS: &str = "quiet tsc=reliable no_timer_check mitigations=off cryptomgr
 fn guests_survive_random_descheduling() -> Vec<Trial> {
     let trial = |(sched, pv)| {
         let title = format!("random_descheduling_under_the_{sched}s_scheduler_with_pv_{pv}");
-        ::support::named(title, move || survives(sched, pv, stress_seconds()))
+        ::support::named(title, move || survives(sched, pv))
     };
     [("host", "on"), ("host", "off"), ("vmm", "on"), ("vmm", "off")].map(trial).into()
-}
-
-/// Returns how long each guest is to be under stress, if the tester sets it (`HALTKICK_STRESS_SECONDS`).
-fn stress_seconds() -> Option<u32> {
-    let asked = std::env::var("HALTKICK_STRESS_SECONDS").ok()?;
-    Some(asked.parse().expect("HALTKICK_STRESS_SECONDS is a number"))
 }
 
 fn directory() -> Result<String, Failed> {
@@ -48,9 +42,9 @@ fn boot(words: &str, ratio: u64, more: &str) -> Result<Ended, Failed> {
     Ok(haltkick(&format!("run --format json --ratio {ratio} --marker '{MARKER}' {files} {more}")))
 }
 
-fn survives(sched: &str, pv: &str, asked: Option<u32>) -> Check {
-    let seconds = asked.unwrap_or(3);
-    let ratio = if sched == "vmm" && asked.is_none() { SHORT_RATIO } else { RATIO };
+fn survives(sched: &str, pv: &str) -> Check {
+    let seconds = 3_u32;
+    let ratio = if sched == "vmm" { SHORT_RATIO } else { RATIO };
     let policy = "--deschedule random,rate=50,for=5ms --slice 50ms";
     let how = format!("--sched {sched} --pv {pv} --duration {}s {policy}", 200 + 2 * seconds);
     let ended = boot(&format!("stress={seconds}"), ratio, &how)?;

@@ -4,22 +4,16 @@
 //! the reason: a skip is never a pass.
 
 mod calls;
-mod experiments;
 mod exports;
 mod files;
 mod help;
-mod interrupted;
 mod kernels;
 mod linux;
 mod many;
-mod meetings;
 mod objects;
-mod perfetto;
 mod planted;
-mod qemu;
 mod quotas;
 mod refused;
-mod report;
 mod results;
 mod runs;
 mod simulated;

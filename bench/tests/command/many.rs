@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Check, apply, finished, kvm, read, skip, trial};
+use crate::support::{Check, apply, finished, kvm, skip, trial};
 
 /// Fewest CPUs that these tests are about.
 const MANY: usize = 16;
@@ -11,26 +11,14 @@ const MANY: usize = 16;
 fn many() -> Check {
     kvm()?;
     let cpus = std::thread::available_parallelism().map_or(1, Into::into);
-    let nodes = (0..).take_while(|node| std::path::Path::new(&node_path(*node)).exists()).count();
+    let node = |node: &u32| std::fs::exists(format!("/sys/devices/system/node/node{node}")).unwrap_or(false);
+    let nodes = (0..).take_while(node).count();
     if cpus < MANY || nodes < 2 {
         return skip(format_args!(
             "{cpus} CPUs on {nodes} nodes: `just maintain test-many` emulates {MANY} on two"
         ));
     }
     Ok(())
-}
-
-fn node_path(node: u32) -> String {
-    format!("/sys/devices/system/node/node{node}")
-}
-
-/// Numbers in a list like `0-7,16`.
-fn numbers(list: &str) -> Vec<u64> {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse::<u64>().unwrap()..=last.parse().unwrap()
-    };
-    list.trim().split(',').flat_map(part).collect()
 }
 
 /// Records of a run of a second: long enough where a thread emulates all CPUs.
@@ -43,21 +31,6 @@ fn run(more: &str) -> Vec<Value> {
 fn record(more: &str) -> Value {
     let [record] = <[Value; 1]>::try_from(run(more)).expect("one guest");
     record
-}
-
-#[apply(trial)]
-fn cpu_choices_know_each_node() -> Check {
-    many()?;
-    for node in [0, 1] {
-        let cpus = read(format!("{}/cpulist", node_path(node)));
-        for choice in [format!("node:{node}"), cpus.trim().to_owned()] {
-            let record = record(&format!("--cpus {choice}"));
-            let chosen = record["settings"]["cpus"].as_array().unwrap().iter();
-            let chosen: Vec<u64> = chosen.map(|cpu| cpu.as_u64().unwrap()).collect();
-            assert_eq!(chosen, numbers(&cpus), "{choice}");
-        }
-    }
-    Ok(())
 }
 
 #[apply(trial)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::qemu::{pretended_qemu, with_qemu};
+use crate::kernels::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
 /// Long: it is one table. Other settings are refused in vmm/tests/refusals.rs.
@@ -69,6 +69,8 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         ("run --hold '5 lightyears'", "unknown unit 'lightyears'"),
         ("run --cpus 1000", "CPU 1000 does not exist or is not allowed here: this process may use "),
         ("run --pv maybe", "invalid value 'maybe'"),
+        ("run --lock tas --pv on", "has no paravirtual form: use pv off, or one of ticket, qspinlock, "),
+        ("run --lock qspinlock-v16 --pv off", "no native form: use pv on, or one of none, tas, "),
         ("run --perf-map", "only --engine threads"),
         ("run --trace run.json", "no JSON: write --trace run.pftrace"),
         ("run --trace /nonexistent/run.pftrace", "--trace: /nonexistent/run.pftrace: "),
@@ -92,14 +94,6 @@ fn code_of_a_file_runs_in_this_process_only_if_trusted() {
         assert!(said.contains("with all your rights") && said.contains("--trust-image"), "{said}");
     }
     finished(&format!("{run} --trust-image"));
-}
-
-#[apply(trial)]
-fn a_missing_form_is_refused_and_locks_with_it_are_named() {
-    let no_pv =
-        "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or one of ticket, qspinlock, ";
-    refuses("run --lock tas --pv on", no_pv);
-    refuses("run --lock qspinlock-v16 --pv off", "no native form: use pv on, or one of none, tas, ");
 }
 
 #[apply(trial)]

@@ -1,6 +1,6 @@
 //! Common beginning of all these tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -69,13 +69,9 @@ impl Ended {
     }
 }
 
-/// The words of a command line. What stands between apostrophes is one word.
-pub(crate) fn words(line: &str) -> Vec<&str> {
-    let parts = line.split('\'').enumerate();
-    let quoted = |(index, part): (usize, _)| {
-        if index % 2 == 1 { vec![part] } else { str::split_ascii_whitespace(part).collect() }
-    };
-    parts.flat_map(quoted).collect()
+/// The words of a command line, as a shell takes it apart.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    shlex::split(line).unwrap_or_else(|| panic!("quotes without an end: {line}"))
 }
 
 /// Makes the command.
@@ -228,7 +224,7 @@ pub(crate) fn in_some_window<T>(what: &str, mut look: impl FnMut(&str) -> Option
 }
 
 /// Returns the result of `look` within a minute.
-pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {
@@ -264,37 +260,29 @@ pub(crate) fn json(path: impl AsRef<Path>) -> Value {
 
 /// Paths of nulls for which `why` has nothing, neither for them nor for what they are part of.
 fn nulls_without_reason(record: &Value) -> Vec<String> {
-    fn collect(value: &Value, path: &str, nulls: &mut BTreeSet<String>) {
+    fn nulls(value: &Value, path: &str) -> Vec<String> {
         match value {
-            Value::Null => {
-                nulls.insert(path.to_owned());
+            Value::Null => vec![path.to_owned()],
+            Value::Array(items) => items.iter().flat_map(|item| nulls(item, path)).collect(),
+            Value::Object(fields) => {
+                let path = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+                fields.iter().flat_map(|(key, value)| nulls(value, &path(key))).collect()
             }
-            Value::Array(items) => items.iter().for_each(|item| collect(item, path, nulls)),
-            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                collect(value, &path, nulls);
-            }),
-            _ => {}
+            _ => vec![],
         }
     }
-    let mut nulls = BTreeSet::new();
-    collect(record, "", &mut nulls);
-    let has_reason = |path: &str| record["why"].get(path).is_some_and(|why| why.as_str() != Some(""));
-    // A reason of a group is one of all that is in it.
-    let explained =
-        |path: &String| has_reason(path) || path.match_indices('.').any(|(end, _)| has_reason(&path[..end]));
-    // A reason of a family of figures stands under its name, which has a `*` for the key of each.
-    let whys: Vec<_> = record["why"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, _)| name.split_once('*'))
-        .collect();
-    let of_family =
-        |name: &str| whys.iter().any(|(before, behind)| name.starts_with(before) && name.ends_with(behind));
-    let of_figure =
-        |path: &String| path.strip_prefix("figures.").is_some_and(|name| has_reason(name) || of_family(name));
-    nulls.into_iter().filter(|path| path != "place" && !explained(path) && !of_figure(path)).collect()
+    let is_told = |path: &str, name: &str| {
+        let figure = path.strip_prefix("figures.");
+        // A reason of a group is one of all that is in it. That of a family of figures stands under its name, which has a `*` for the
+        // key of each.
+        match name.split_once('*') {
+            Some((before, behind)) => figure.is_some_and(|it| it.starts_with(before) && it.ends_with(behind)),
+            None => figure == Some(name) || path == name || path.starts_with(&format!("{name}.")),
+        }
+    };
+    let why = record["why"].as_object().expect("reasons");
+    let explains = |path: &str| why.iter().any(|(name, reason)| reason != "" && is_told(path, name));
+    nulls(record, "").into_iter().filter(|path| path != "place" && !explains(path)).collect()
 }
 
 /// The first CPU that the tests may use.

@@ -1,13 +1,15 @@
-//! Experiments without a file, cells that are run more than once, what would be run, comparisons on machines like a simulated one,
-//! and the think time that loads an arm.
+//! Experiments with and without a file, cells that are run more than once, what would be run, in which order, and for how long;
+//! comparisons of directories and on machines like a simulated one, and the think time that loads an arm.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use serde_json::json;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Ended, SIMULATED, apply, assert_valid, cut, ends, finished, haltkick, json, read,
-    records, refuses, runs, scratch, tiny, trial,
+    CELLS_PER_BLOCK, Ended, FINISHED, SIMULATED, TINY, an_allowed_cpu, apply, assert_valid, cut, ends,
+    finished, haltkick, json, kvm_trial, read, records, refuses, runs, scratch, tiny, trial, written,
 };
 
 #[apply(trial)]
@@ -39,7 +41,7 @@ fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
     let planned = finished(&format!("bench {experiment} --dry-run --output {results}"));
     let all = 3 * CELLS_PER_BLOCK;
     planned.prints(&[&format!("{CELLS_PER_BLOCK} cells in each of 3 blocks: {all} runs, about 1 s\n")]);
-    assert!(!std::fs::exists(&results).unwrap(), "nothing is run");
+    assert!(!fs::exists(&results).unwrap(), "nothing is run");
     let sweep = "sweep --vary lock=ticket,mcs --dry-run";
     finished(&format!("{sweep} --window 1s")).prints(&["4 cells in each of 10 blocks: 40 runs, about 4"]);
     finished(&format!("{sweep} --blocks 2 {SIMULATED}")).prints(&["8 runs, about "]);
@@ -104,6 +106,25 @@ fn an_experiment_tells_what_its_comparisons_depend_on_and_is_resumed() {
 }
 
 #[apply(trial)]
+fn compare_finds_a_loss_within_and_between_directories() {
+    let directory = |name, hold| {
+        let vary = "--vary lock=ticket,mcs --think 1us --blocks 6";
+        let (ended, directory) = sweep(name, &format!("{vary} --hold {hold}"));
+        ended.with(FINISHED);
+        directory
+    };
+    let (before, after) = (directory("compare-before", "1us"), directory("compare-after", "4us"));
+    let compare = format!("compare {before} {after}");
+    refuses(&compare, "--anyway does");
+    let compared = ends(8, &format!("{compare} --anyway --threshold 50% --format json")).json();
+    assert_valid("comparison", &compared);
+    assert_eq!(compared["cells"].as_array().unwrap().len(), 2);
+    ends(0, &format!("compare {after} {before} --anyway"));
+    ends(0, &format!("compare {before} {before}"));
+    ends(0, &format!("compare {before}:mcs {before}:mcs")).prints(&["1.000x"]);
+}
+
+#[apply(trial)]
 fn arms_are_measured_at_the_think_time_that_loads_one() {
     let vary = "--vary lock=ticket,mcs --compare --hold 200ns --blocks 2";
     let load = "--load-to lock-share=30%:ticket";
@@ -129,4 +150,80 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
     }
     let threads = format!("sweep --vary lock=ticket,mcs --engine threads {load}");
     refuses(&threads, "--load-to: think is solved by simulated runs");
+}
+
+#[apply(trial)]
+fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
+    let directory = scratch("bad-experiment");
+    for (rest, complaint) in [
+        (
+            "[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n",
+            "6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?",
+        ),
+        (
+            "[settings]\ndeschedule = \"waiter\"\n[[arm]]\nname = \"a\"\nworkload = \"compute\"\n",
+            "5:1: arm 'a': deschedule: no vCPU holds or awaits a lock in workload 'compute': deschedule random vCPUs, \
+             or use one of critical-section",
+        ),
+    ] {
+        let text = format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{rest}");
+        let file = written(format!("{directory}/mine.toml"), text);
+        let ended = ends(3, &format!("bench {file}")).says(&[&format!("haltkick: {file}:{complaint}")]);
+        assert_eq!(ended.err.lines().count(), 1, "{ended}");
+    }
+}
+
+#[apply(trial)]
+fn a_printed_experiment_can_be_run_from_the_copy() {
+    let printed = ends(0, "bench overcommit --print").prints(&["[[arm]]"]).out;
+    let copy = written(format!("{}/copy.toml", scratch("print")), &printed);
+    assert_eq!(haltkick(&format!("bench {copy} --print")).out, printed);
+}
+
+#[apply(kvm_trial)]
+fn experiments_among_the_examples_are_planned() {
+    // The script's experiment names CPUs that this host need not have.
+    for (folder, how) in [("../examples/experiments", "--dry-run"), ("scripts", "--print")] {
+        let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let files = files.map(|entry| entry.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+            ends(0, &format!("bench {} {how}", file.display()));
+        }
+    }
+}
+
+#[apply(kvm_trial)]
+fn the_tutorials_experiment_can_be_run_as_it_stands() {
+    let text = read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md"));
+    let experiment = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let file = written(format!("{}/slice.toml", scratch("tutorial")), experiment);
+    let planned = ends(0, &format!("bench {file} --cpus {} --dry-run", an_allowed_cpu())).out;
+    // Twelve settings with two arms and a lock-free cell each, and the A/A pair.
+    assert_eq!(planned.lines().filter(|line| line.contains("slice-")).count(), 12 * 3 + 1);
+}
+
+#[apply(kvm_trial)]
+fn extra_blocks_hold_only_cells_that_are_not_precise_enough() {
+    let (experiment, results) = tiny("vague");
+    // No cell is known that well, but the third arm is not asked for.
+    let vague = TINY.replace("blocks = 3", "blocks = 1\ntarget-precision = \"0.001%\"");
+    let vague = vague.replace("[[compare]]", "[[arm]]\nname = \"mcs\"\nlock = \"mcs\"\n[[compare]]");
+    fs::write(&experiment, vague).unwrap();
+    let (planned, vague) = (CELLS_PER_BLOCK + 2, CELLS_PER_BLOCK);
+    finished(&format!("bench {experiment} --anyway --output {results}"));
+    let whole = runs(&results);
+    let cells = |block: u64| whole.keys().filter(|(_, of)| *of == block).count();
+    assert!((0..6).all(|block| cells(block) == planned), "an interval needs six blocks: {whole:?}");
+    assert!((6..20).all(|block| cells(block) == vague), "all but the third arm: {whole:?}");
+    assert_eq!(cells(20), 0, "a target out of reach ends at twenty times the plan");
+
+    cut(&results, 6 * planned + 8);
+    finished(&format!("bench --resume {results} --anyway"));
+    assert!(runs(&results).keys().eq(whole.keys()));
+
+    finished(&format!("bench {experiment} --blocks 1 --output {results}-counted"));
+    assert_eq!(runs(&format!("{results}-counted")).len(), planned, "who asks for one block gets one");
+    finished(&format!("bench {experiment} --max-time 1ms --output {results}-hurried"))
+        .says(&["the first block takes longer than --max-time"]);
+    assert_eq!(runs(&format!("{results}-hurried")).len(), planned);
 }

@@ -1,29 +1,131 @@
-//! Output of `--trace`.
+//! Output of `--trace`, read by other eyes: by the numbers that Perfetto's published messages give to fields, and not by the writer's.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use prost::Message as _;
+use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value;
 
-use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{
     Check, Ended, FINISHED, HALTKICK, an_allowed_cpu, apply, haltkick, in_some_window, kvm_trial, scratch,
     skip, words,
 };
+
+/// Fields of a message, each with its number, in the order in which they stand: numbers, and bytes of texts and of messages within.
+struct Fields<'a>(Vec<(u32, u64, &'a [u8])>);
+
+impl<'a> Fields<'a> {
+    fn of(mut bytes: &'a [u8]) -> Self {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let (number, kind) = decode_key(&mut bytes).expect("the key of a field");
+            let (mut value, mut part) = (0, &bytes[..0]);
+            match kind {
+                WireType::SixtyFourBit => {
+                    let (eight, rest) = bytes.split_first_chunk::<8>().expect("eight bytes");
+                    (value, bytes) = (u64::from_le_bytes(*eight), rest);
+                }
+                WireType::Varint => value = decode_varint(&mut bytes).expect("a number"),
+                WireType::LengthDelimited => {
+                    let length = decode_varint(&mut bytes).expect("a length") as usize;
+                    (part, bytes) = bytes.split_at(length);
+                }
+                other => panic!("field {number} is a {other:?}"),
+            }
+            fields.push((number, value, part));
+        }
+        Self(fields)
+    }
+
+    fn numbers(&self, number: u32) -> Vec<u64> {
+        self.0.iter().filter(|field| field.0 == number).map(|field| field.1).collect()
+    }
+
+    /// The only one. Zero may be left out.
+    fn number(&self, number: u32) -> Option<u64> {
+        self.numbers(number).first().copied()
+    }
+
+    fn text(&self, number: u32) -> String {
+        let text = self.0.iter().find(|field| field.0 == number).map_or(&[][..], |field| field.2);
+        String::from_utf8(text.into()).expect("UTF-8")
+    }
+
+    /// Messages within.
+    fn messages(&self, number: u32) -> impl Iterator<Item = Fields<'a>> {
+        self.0.iter().filter(move |field| field.0 == number).map(|field| Fields::of(field.2))
+    }
+}
+
+/// One slice or instant, as a viewer would show it.
+#[derive(Debug)]
+struct Shown {
+    track: String,
+    name: String,
+    begin_ns: u64,
+    end_ns: u64,
+    flows: Vec<u64>,
+    ended_flows: Vec<u64>,
+}
+
+/// Goes through a trace as a viewer does, and refuses what a viewer would have to mend.
+fn shown(trace: &[u8]) -> Vec<Shown> {
+    const MONOTONIC: u64 = 3;
+    let (mut tracks, mut names) = (BTreeMap::<u64, String>::new(), BTreeMap::new());
+    let mut open: BTreeMap<u64, Shown> = BTreeMap::new();
+    let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut all = Vec::new();
+    let packets: Vec<_> = Fields::of(trace).messages(1).collect();
+    assert_eq!(packets[0].number(13), Some(1), "the first packet voids what was before");
+    let clock = packets.iter().find_map(|packet| packet.messages(59).next()?.number(58));
+    assert_eq!(clock, Some(MONOTONIC));
+    for packet in &packets {
+        assert!(packet.number(10) > Some(0), "a packet is of a sequence");
+        for track in packet.messages(60) {
+            let parent = track.number(5).map(|parent| format!("{}/", tracks[&parent]));
+            let name = format!("{}{}", parent.unwrap_or_default(), track.text(2));
+            tracks.insert(track.number(1).unwrap_or(0), name);
+        }
+        for entry in packet.messages(12).flat_map(|interned| interned.messages(2).collect::<Vec<_>>()) {
+            assert_eq!(names.insert(entry.number(1), entry.text(2)), None, "a name is said once");
+        }
+        let Some(event) = packet.messages(11).next() else { continue };
+        let at_ns = packet.number(8).expect("events have times");
+        let id = event.number(11).unwrap_or(0);
+        let before = last.insert(id, at_ns).unwrap_or(0);
+        assert!(at_ns >= before || tracks[&id] == "run", "{at_ns} ns on {}", tracks[&id]);
+        let shown = || Shown {
+            track: tracks[&id].clone(),
+            name: names[&event.number(10)].clone(),
+            begin_ns: at_ns,
+            end_ns: at_ns,
+            flows: event.numbers(47),
+            ended_flows: event.numbers(48),
+        };
+        match event.number(9) {
+            Some(1) => assert!(open.insert(id, shown()).is_none(), "slices of a track do not nest here"),
+            Some(2) => {
+                let slice = open.remove(&id).expect("only what has begun can end");
+                all.push(Shown { end_ns: at_ns, ..slice });
+            }
+            Some(3) => all.push(shown()),
+            other => panic!("event of type {other:?}"),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    let clocks = packets.iter().find_map(|packet| packet.messages(6).next()).expect("clocks");
+    let now = clocks.messages(1).find(|clock| clock.number(1) == Some(MONOTONIC)).expect("that clock");
+    let is_past = |shown: &Shown| Some(shown.end_ns) <= now.number(2);
+    assert!(all.iter().all(is_past), "nothing happened after the file was written");
+    all
+}
 
 /// Runs the command with a trace: the record of the first guest, and what the trace shows.
 fn traced(name: &str, line: &str) -> (Value, Vec<Shown>) {
     let path = format!("{}/run.pftrace", scratch(name));
     let record =
         haltkick(&format!("run --no-ideal --format json --trace {path} {line}")).jsons().swap_remove(0);
-    let trace = Trace::decode(&*std::fs::read(&path).expect("a trace")).expect("a trace is a message");
-    let clock = trace.packet.iter().find_map(|packet| packet.trace_packet_defaults.as_ref());
-    assert_eq!(clock.and_then(|defaults| defaults.timestamp_clock_id), Some(3), "CLOCK_MONOTONIC");
-    let snapshot = trace.packet.iter().find_map(|packet| packet.clock_snapshot.as_ref()).expect("clocks");
-    let now_ns = snapshot.clocks.iter().find(|clock| clock.clock_id == 3).expect("that clock").timestamp;
-    let shown = shown(&trace);
-    assert!(shown.iter().all(|shown| shown.end_ns <= now_ns), "nothing happened after the file was written");
-    (record, shown)
+    (record, shown(&std::fs::read(&path).expect("a trace")))
 }
 
 /// How many there are whose name begins so.
@@ -32,15 +134,21 @@ fn count(shown: &[Shown], name: &str) -> u64 {
 }
 
 #[apply(kvm_trial)]
-fn a_trace_shows_runs_sleeps_holders_and_kicks() {
+fn a_trace_shows_runs_sleeps_holders_kicks_and_injections() {
+    let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
     let happened = |shown: &[Shown]| {
         let kicked = shown.iter().any(|shown| !shown.ended_flows.is_empty());
         count(shown, "halted") > 0 && count(shown, "preempted") > 0 && kicked
     };
-    let (record, shown) = in_some_window("sleepers that were kicked, and somebody preempted", |window| {
-        let line = format!("--lock qspinlock --pv on --ratio 8 --hold 5us --duration {window}");
-        Some(traced("trace", &line)).filter(|(_, shown)| happened(shown))
+    let (record, shown) = in_some_window("sleepers that were kicked, and holders taken off", |window| {
+        let line = "--lock qspinlock --pv on --ratio 8 --hold 5us --deschedule holder,rate=200,for=1ms";
+        let seen = traced("trace", &format!("{line} --duration {window}"));
+        Some(seen).filter(|(record, shown)| happened(shown) && injected(record) > 0)
     });
+    let (instants, off) = (count(&shown, "injection"), count(&shown, "descheduled: holder"));
+    let injected = injected(&record);
+    // The record counts inside the window, the trace from start to end.
+    assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
     let named = |track: &str, name: &str| -> Vec<&Shown> {
         shown.iter().filter(|shown| shown.track.contains(track) && shown.name.starts_with(name)).collect()
     };
@@ -140,21 +248,8 @@ fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() {
     let guests = "--vm lock=ticket,vcpus=2 --vm lock=ticket,vcpus=2";
     let (_, shown) = traced("trace-two", &format!("{run} {guests}"));
     let awake = shown.iter().filter(|shown| shown.name == "awake").map(|shown| shown.track.as_str());
-    let tracks: std::collections::BTreeSet<&str> = awake.collect();
+    let tracks: BTreeSet<&str> = awake.collect();
     assert_eq!(tracks.len(), 4, "two guests of two vCPUs: {tracks:?}");
-}
-
-#[apply(kvm_trial)]
-fn every_injection_is_an_instant_in_the_trace() {
-    let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
-    let (record, shown) = in_some_window("a holder taken off", |window| {
-        let run = "--lock tas --ratio 4 --deschedule holder,rate=200,for=1ms --duration";
-        Some(traced("injected", &format!("{run} {window}"))).filter(|(record, _)| injected(record) > 0)
-    });
-    let (instants, off) = (count(&shown, "injection"), count(&shown, "descheduled: holder"));
-    let injected = injected(&record);
-    // The record counts inside the window, the trace from start to end.
-    assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
 }
 
 #[apply(kvm_trial)]

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
 
 use crate::cli::{Conduct, ImageArgs};
-use crate::commands::{guest_image, pcpus};
+use crate::commands::guest_image;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
@@ -54,7 +54,7 @@ impl Job {
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust(from, &image, plan.cells().map(|cell| &cell.run.engine))?;
-        pcpus::say_before(&allowed, plan.cells().map(|cell| &cell.run));
+        guest_image::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })

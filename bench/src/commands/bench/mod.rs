@@ -1,4 +1,4 @@
-//! `haltkick bench`: from an experiment file to a directory of results and a table.
+//! `haltkick bench` and `haltkick sweep`: from an experiment to a directory of results and a table.
 
 mod in_session;
 mod job;
@@ -13,9 +13,10 @@ use in_session::measure;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs};
-use crate::commands::{dry_run, earlier, report};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs, SweepArgs};
+use crate::commands::{dry_run, report};
 use crate::experiment::overrides::Overrides;
+use crate::experiment::sweep::Sweep;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
 use crate::host::walls;
@@ -42,9 +43,29 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     begin(&args.conduct, &job)
 }
 
-/// Runs what is in no file.
-pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
-    begin(conduct, &loaded(source, &Overrides::default(), conduct)?)
+/// `haltkick sweep`: an experiment without a file.
+pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
+    let sweep = Sweep {
+        vary: &args.vary,
+        settings: &args.settings,
+        boot: &args.boot.pairs(),
+        baseline: args.compare.as_deref(),
+        of: &args.of,
+        blocks: args.blocks,
+        robust: args.robust,
+    };
+    let source = sweep.source()?;
+    if let Some(path) = &args.save {
+        if path.exists() {
+            let path = path.display();
+            return Err(Failure::usage(format!("--save: {path} is there already: choose another name")));
+        }
+        let is_here = path.parent().is_none_or(|parent| parent.as_os_str().is_empty());
+        let saved = if is_here { &source } else { &sweep.source_elsewhere()? };
+        directory::write_whole(path, saved.text.as_bytes())?;
+        output::talk(&format!("saved: `haltkick bench {}` runs it", path.display()));
+    }
+    begin(&args.conduct, &loaded(source, &Overrides::default(), &args.conduct)?)
 }
 
 /// The job, with the think time that `--load-to` finds in it.
@@ -63,7 +84,7 @@ fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Jo
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.check()?;
     if conduct.dry_run {
-        let earlier = earlier::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
+        let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
         let pace = in_session::pace(job, job.jobs(conduct.jobs)?)?;
         output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
         return Ok(Exit::Done);

@@ -288,8 +288,6 @@ const FINDS_MOST: std::ops::RangeInclusive<u32> = 3..=16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::cpulist::CpuList;
-    use crate::settings::{Settings, Supply};
     use haltkick_vmm::Image;
     use rand::SeedableRng as _;
     use rand::rngs::ChaCha8Rng;
@@ -303,27 +301,5 @@ mod tests {
         let all: BTreeSet<_> = trials.iter().map(|trial| (trial.kind.name, trial.pv)).collect();
         let first: BTreeSet<_> = order[..kinds].iter().map(|trial| (trial.kind.name, trial.pv)).collect();
         assert_eq!((first, order.len()), (all, trials.len()));
-    }
-
-    #[test]
-    fn every_trial_can_be_run() {
-        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        let has_readers = |lock: &Entry| lock.lock_flags().has(LockFlags::HAS_READERS);
-        for readers in [false, true] {
-            let mut locks = image.locks.iter().filter(|lock| lock.has_paravirt() && !lock.serves_faults());
-            let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
-            let trials = trials(lock, &[true]);
-            for trial in trials {
-                let mut settings = Settings::default();
-                settings.set("lock", &lock.name).unwrap();
-                for (key, value) in trial.settings() {
-                    settings.set(key, value).unwrap();
-                }
-                let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
-                let run = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
-                let shape = &run.our(0).ours.shape;
-                assert!(shape.read_percent == 0 || trial.kind.of == Part::Readers, "{}", trial.name);
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Side;
-use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
+use crate::analysis::rate::{self, Rate, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::trust;
@@ -39,59 +39,38 @@ pub(super) struct Asked<'a> {
 /// A cell of both sides.
 pub(super) struct Cell {
     pub(super) shown: Comparison,
-    values: Values,
-    /// Whether more than half of the baseline's runs completed a section: else it is unknown what can be lost.
-    is_baseline_seen: bool,
+    /// Rates of B, and of A: in pairs, or of two groups.
+    above: Vec<Rate>,
+    below: Vec<Rate>,
+    are_paired: bool,
     pub(super) better: Option<Better>,
     /// Whether each pair, or each run of either side, is valid.
     validity: Vec<(&'static str, Vec<bool>)>,
 }
 
 impl Cell {
-    pub(super) fn of_groups(above: &[Run], below: &[Run], asked: Asked<'_>) -> Self {
-        let rates = |runs: &[Run]| runs.iter().filter_map(|run| run.rate).collect::<Vec<_>>();
-        let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect::<Vec<_>>();
-        let values = Values::Groups(rates(above), rates(below));
-        let estimate = estimate_ratio(&rates(above), &rates(below));
-        let shown = comparison("B/A", asked.setting, [asked.arm, asked.baseline], estimate, vec![]);
-        let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
-        Self::new(shown, asked, values, are_seen(&rates(below)), validity)
-    }
-
-    /// Within blocks, and on one host.
-    pub(super) fn of_pairs(above: &[Run], below: &[Run], asked: Asked<'_>) -> Self {
-        let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
-        let pair = |run: &Run| {
-            let other = below.get(&run.pass)?;
-            Some((run.rate.zip(other.rate), run.is_valid && other.is_valid))
+    /// Of runs that are paired within blocks, and on one host, or of two groups.
+    pub(super) fn of(above: &[Run], below: &[Run], asked: Asked<'_>, are_paired: bool) -> Self {
+        let (validity, above, below) = if are_paired { pairs(above, below) } else { groups(above, below) };
+        let (estimate, per_block) = if are_paired {
+            let ratios = ratios(&above, &below);
+            (rate::estimate(&ratios), rate::values(&ratios))
+        } else {
+            (estimate_ratio(&above, &below), vec![])
         };
-        let (rates, validity): (Vec<Option<(Rate, Rate)>>, Vec<bool>) = above.iter().filter_map(pair).unzip();
-        let ratio = |(above, below): (Rate, Rate)| (above.over(below), below);
-        let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().flatten().map(ratio).unzip();
-        let (estimate, per_block) = (rate::estimate(&ratios), rate::values(&ratios));
         let shown = comparison("B/A", asked.setting, [asked.arm, asked.baseline], estimate, per_block);
-        let validity = vec![("pairs", validity)];
-        Self::new(shown, asked, Values::Pairs(ratios), are_seen(&baseline), validity)
-    }
-
-    fn new(
-        shown: Comparison,
-        asked: Asked<'_>,
-        values: Values,
-        is_baseline_seen: bool,
-        validity: Vec<(&'static str, Vec<bool>)>,
-    ) -> Self {
         let is_lost = validity.iter().any(|(_, valid)| trust::is_lost(valid));
         let verdict = if is_lost { Verdict::NotValid } else { shown.verdict };
         let shown = Comparison { of: asked.of.clone(), verdict, ..shown };
-        Self { shown, values, is_baseline_seen, better: asked.better, validity }
+        Self { shown, above, below, are_paired, better: asked.better, validity }
     }
 
     /// The comparison, and the p-value of its difference, as a summary corrects them.
     pub(super) fn with_p_value(&self) -> (Comparison, Option<f64>) {
-        let p_value = match &self.values {
-            Values::Pairs(ratios) => rate::p_of_difference(ratios),
-            Values::Groups(above, below) => rate::p_of_two_groups(above, below),
+        let Self { above, below, .. } = self;
+        let p_value = match self.are_paired {
+            true => rate::p_of_difference(&ratios(above, below)),
+            false => rate::p_of_two_groups(above, below),
         };
         (self.shown.clone(), p_value)
     }
@@ -105,57 +84,50 @@ impl Cell {
         Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
     }
 
-    /// The chance of its loss, and the least that it could have been with as many runs, for a true loss as `limit` says. A lock
-    /// that collapsed has no figure and yet a chance: half a section is more than its runs can have done, and ranks need no more.
+    /// The chance of a loss as great as `limit` says, and the least that it could have been with as many runs; none of too few runs. A
+    /// lock that collapsed has no figure and yet a chance: half a section is more than its runs can have done, and ranks need no more.
+    /// Where more than half of the baseline's runs completed no section it is unknown what can be lost.
     pub(super) fn p_values(&self, limit: f64) -> (Option<f64>, Option<f64>) {
-        let is_told = self.is_baseline_seen && self.lost_validity().is_none();
-        let Some(better) = self.better.filter(|_| is_told) else {
-            return (None, None);
+        let is_told = rate::are_seen(&self.below) && self.lost_validity().is_none();
+        let (above, below) = match self.better.filter(|_| is_told) {
+            Some(Better::More) => (&self.above, &self.below),
+            Some(Better::Less) => (&self.below, &self.above),
+            None => return (None, None),
         };
-        let values = self.values.of_better(better);
-        (values.p_value(limit), values.least_p_value(limit))
+        let (p_value, least) = if self.are_paired {
+            let ratios = rate::values(&ratios(above, below));
+            (significance::p_of_pairs(&ratios, limit), significance::least_p_of_pairs(ratios.len()))
+        } else {
+            let (above, below) = (rate::values(above), rate::values(below));
+            let least = significance::least_p_of_groups(above.len(), below.len());
+            (significance::p_of_groups(&above, &below, limit), least)
+        };
+        (p_value, p_value.and(least))
     }
 }
 
-/// Values that a cell's comparison is made of.
-#[derive(Clone)]
-enum Values {
-    /// Ratios of runs of one block.
-    Pairs(Vec<Rate>),
-    /// Runs of B and of A.
-    Groups(Vec<Rate>, Vec<Rate>),
+/// Whether the runs are valid, by what they are, and the rates of either side.
+type Rates = (Vec<(&'static str, Vec<bool>)>, Vec<Rate>, Vec<Rate>);
+
+fn groups(above: &[Run], below: &[Run]) -> Rates {
+    let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect();
+    let rates = |runs: &[Run]| runs.iter().filter_map(|run| run.rate).collect();
+    (vec![("runs of A", validity(below)), ("runs of B", validity(above))], rates(above), rates(below))
 }
 
-impl Values {
-    /// As if more of it were better.
-    fn of_better(&self, better: Better) -> Self {
-        let turned = |rates: &[Rate]| -> Vec<Rate> {
-            rates.iter().map(|rate| Rate { per_second: 1.0 / rate.per_second, ..*rate }).collect()
-        };
-        match (better, self) {
-            (Better::More, it) => it.clone(),
-            (Better::Less, Self::Pairs(ratios)) => Self::Pairs(turned(ratios)),
-            (Better::Less, Self::Groups(above, below)) => Self::Groups(turned(above), turned(below)),
-        }
-    }
+fn pairs(above: &[Run], below: &[Run]) -> Rates {
+    let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
+    let pair = |run: &Run| {
+        let other = below.get(&run.pass)?;
+        Some((run.is_valid && other.is_valid, run.rate.zip(other.rate)))
+    };
+    let (validity, rates): (Vec<bool>, Vec<Option<(Rate, Rate)>>) = above.iter().filter_map(pair).unzip();
+    let (above, below) = rates.into_iter().flatten().unzip();
+    (vec![("pairs", validity)], above, below)
+}
 
-    /// The least that [`Self::p_value`] could have been with as many runs.
-    fn least_p_value(&self, limit: f64) -> Option<f64> {
-        self.p_value(limit)?;
-        match self {
-            Self::Pairs(ratios) => significance::least_p_of_pairs(ratios.len()),
-            Self::Groups(above, below) => significance::least_p_of_groups(above.len(), below.len()),
-        }
-    }
-
-    /// The p-value of a loss as great as `limit` says; none of too few runs.
-    fn p_value(&self, limit: f64) -> Option<f64> {
-        let values = |rates: &[Rate]| rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>();
-        match self {
-            Self::Pairs(ratios) => significance::p_of_pairs(&values(ratios), limit),
-            Self::Groups(above, below) => significance::p_of_groups(&values(above), &values(below), limit),
-        }
-    }
+fn ratios(above: &[Rate], below: &[Rate]) -> Vec<Rate> {
+    above.iter().zip(below).map(|(above, below)| above.over(*below)).collect()
 }
 
 /// The cells with failed runs on either side, A and B: those of its arm, if a side is one arm.

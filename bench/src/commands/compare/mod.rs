@@ -34,19 +34,15 @@ struct Side {
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
-    let [a, b] = [&args.baseline, &args.candidate].map(|text| directory_and_arm(text));
-    let has_kernels = |path: &Path| Manifest::read(path).map(|manifest| manifest.has_kernels());
-    let (first, second) = (has_kernels(&a.0)?, has_kernels(&b.0)?);
-    if first != second {
-        let (ours, kernels) = if first { (&b.0, &a.0) } else { (&a.0, &b.0) };
+    let (a, b) = (side(&args.baseline)?, side(&args.candidate)?);
+    let [x, y] = [&a, &b].map(|side| &side.manifest.outline.experiment);
+    if x != y {
         return Err(Failure::usage(format!(
-            "{} holds runs of our own guest and {} of kernels: compare directories of the same experiment",
-            ours.display(),
-            kernels.display()
+            "{} holds experiment '{x}' and {} holds '{y}': compare directories of the same experiment",
+            a.path.display(),
+            b.path.display()
         )));
     }
-    let (a, b) = (side(a)?, side(b)?);
-    check_same_experiment(&a, &b)?;
     let differences = differences(&a, &b, args.anyway)?;
     let compared = compare_sides(&a, &b, (&args.of, args.threshold), differences)?;
     let suite = format!("haltkick compare {} {}", args.baseline, args.candidate);
@@ -106,14 +102,12 @@ fn compare_sides(
     (of, threshold): (&[Measure], f64),
     differences: Vec<String>,
 ) -> Result<Compared> {
-    let of_measure = match (&a.arm, &b.arm) {
-        (None, None) => arm_by_arm,
-        (Some(_), Some(_)) => two_arms,
-        _ => return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither")),
-    };
+    if a.arm.is_some() != b.arm.is_some() {
+        return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither"));
+    }
     let measures =
         if of.is_empty() { consistency::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
-    let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
+    let cells = in_order(a, measures.iter().flat_map(|of| cells_of(a, b, of)).collect());
     let failed: Vec<LeftOut> = cell::of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
@@ -153,20 +147,18 @@ fn compare_sides(
         invalid,
         untold,
         p_values,
-        are_paired: a.arm.is_some() && a.path == b.path,
+        are_paired: are_paired(a, b),
         left_out: failed.iter().map(|it| it.sentence.clone()).collect(),
         failed,
     })
 }
 
-fn directory_and_arm(text: &str) -> (PathBuf, Option<String>) {
-    match text.rsplit_once(':') {
+/// The side that a directory's path means, perhaps with an arm behind a colon.
+fn side(text: &str) -> Result<Side> {
+    let (path, arm) = match text.rsplit_once(':') {
         Some((path, arm)) if !Path::new(text).exists() => (PathBuf::from(path), Some(arm.to_owned())),
         _ => (PathBuf::from(text), None),
-    }
-}
-
-fn side((path, arm): (PathBuf, Option<String>)) -> Result<Side> {
+    };
     let manifest = Manifest::read(&path)?;
     let records = consistency::last_attempts(&manifest.records(&path)?);
     if let Some(arm) = &arm
@@ -178,29 +170,24 @@ fn side((path, arm): (PathBuf, Option<String>)) -> Result<Side> {
     Ok(Side { path, arm, manifest, records })
 }
 
-fn check_same_experiment(a: &Side, b: &Side) -> Result<()> {
-    let (x, y) = (&a.manifest.outline.experiment, &b.manifest.outline.experiment);
-    if x == y {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{} holds experiment '{x}' and {} holds '{y}': compare directories of the same experiment",
-        a.path.display(),
-        b.path.display()
-    )))
-}
-
-/// Each arm of B against the same arm of A. The runs are not paired: the two ran at different times.
-fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
-    let (below, above) = (rates(a, of, None), rates(b, of, None));
+/// Each arm of B against the same arm of A, or one arm against one: within blocks if both are in one directory. Other runs are not
+/// paired: the two ran at different times.
+fn cells_of(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
+    let (below, above) = (rates(a, of), rates(b, of));
     let better = better(a, b, of);
-    let cell = |(key, above): (&Key, &Vec<Run>)| {
-        let (setting, arm) = key;
-        let asked = Asked { of, better, setting, arm, baseline: arm };
-        let below = below.get(key)?;
-        is_measured(above, below).then(|| Cell::of_groups(above, below, asked))
+    let are_paired = are_paired(a, b);
+    let cell = |((setting, arm), above): (&Key, &Vec<Run>)| {
+        let is_other = |(key, _): &(&Key, _)| key.0 == *setting && (a.arm.is_some() || key.1 == *arm);
+        let ((_, baseline), below) = below.iter().find(is_other)?;
+        is_measured(above, below)
+            .then(|| Cell::of(above, below, Asked { of, better, setting, arm, baseline }, are_paired))
     };
     above.iter().filter_map(cell).collect()
+}
+
+/// Whether the two are arms of one directory, whose runs are compared within blocks.
+fn are_paired(a: &Side, b: &Side) -> bool {
+    a.arm.is_some() && a.path == b.path
 }
 
 /// Returns the direction that both sides call better.
@@ -208,35 +195,15 @@ fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
     consistency::better(of, &a.records).filter(|it| consistency::better(of, &b.records) == Some(*it))
 }
 
-/// One arm of B against one of A: within blocks if both are in one directory.
-fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
-    let (below, above) = (rates(a, of, a.arm.as_deref()), rates(b, of, b.arm.as_deref()));
-    let better = better(a, b, of);
-    let mut cells = Vec::new();
-    for ((setting, arm), above) in &above {
-        let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else {
-            continue;
-        };
-        if !is_measured(above, below) {
-            continue;
-        }
-        let cell = if a.path == b.path { Cell::of_pairs } else { Cell::of_groups };
-        cells.push(cell(above, below, Asked { of, better, setting, arm, baseline }));
-    }
-    cells
-}
-
 /// Setting and arm.
 type Key = (Setting, String);
-type Cells = BTreeMap<Key, Vec<Run>>;
 
-/// Returns the value of `of` in each run, by setting and arm.
-fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
-    let mut cells = Cells::new();
+/// Returns the value of `of` in each run of the side, by setting and arm.
+fn rates(side: &Side, of: &Measure) -> BTreeMap<Key, Vec<Run>> {
+    let mut cells: BTreeMap<Key, Vec<Run>> = BTreeMap::new();
     for record in &side.records {
         let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
-        let wanted = only.is_none_or(|arm| arm == place.arm);
-        if wanted {
+        if side.arm.as_ref().is_none_or(|arm| *arm == place.arm) {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
             let pass = (place.block, record.host.identity());
             let rate = Rate::by(of, record);

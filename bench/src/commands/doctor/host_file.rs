@@ -3,7 +3,6 @@
 //!
 //! The file of the nearest built-in host gives what cannot be measured, with its sources.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::hosts::{self, Fair, Host, scale};
@@ -12,8 +11,7 @@ use haltkick_vmm::{Gap, allowed_cpus, gaps};
 use crate::analysis::statistics::median;
 use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
-use crate::results::directory::write_whole;
-use crate::text::exit::{Exit, Failure, Result};
+use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
 /// The first Linux with EEVDF, and the first whose CPUs have one flat queue for fair tasks.
@@ -43,9 +41,8 @@ struct Value {
     text: String,
 }
 
-/// Measures, and writes the file, which must not be there yet.
-pub(super) fn write(path: &Path) -> Result<Exit> {
-    super::refuse_existing(path)?;
+/// Measures: the file of a host with this name, and what of it is measured.
+pub(super) fn measured(name: &str) -> Result<(String, String)> {
     let allowed = allowed_cpus();
     let online =
         probe::text("/sys/devices/system/cpu/online").ok().and_then(|list| list.parse::<CpuList>().ok());
@@ -54,18 +51,15 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let preset = nearest_preset();
     let mut values = of_modules();
     values.extend(of_threads(&allowed, online, &preset.host())?);
-    let name = super::name_of(path);
-    let text = file(&name, preset.text, &values);
-    Host::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    write_whole(path, &text)?;
+    let text = file(name, preset.text, &values);
+    Host::parse(name, &text).map_err(|error| Failure::internal(error.to_string()))?;
     let here: Vec<String> = values.iter().map(|it| format!("{}.{}", it.section, it.key)).collect();
-    output::data(&format!(
-        "{0}: from this host {1}; the rest is of {2}; try: haltkick run --engine sim --sched host --host {0}\n",
-        output::shown(path),
+    let said = format!(
+        "from this host {}; the rest is of {}; try: haltkick run --engine sim --sched host --host",
         here.join(", "),
         preset.name,
-    ))?;
-    Ok(Exit::Done)
+    );
+    Ok((text, said))
 }
 
 /// The built-in host whose kernel is nearest to this one.
@@ -259,34 +253,25 @@ mod tests {
     }
 
     #[test]
-    fn changes_at_ticks_tell_the_least_frequency_that_fits() {
+    fn changes_at_ticks_tell_their_least_frequency_and_their_cost() {
         let at = |ns: u64| (0..100).map(|i| 12_345 + i * ns).collect::<Vec<u64>>();
         assert_eq!(ticks_a_second(&at(4_000_000)), Some(250));
         assert_eq!(ticks_a_second(&at(3_000_000)), Some(1000));
         assert_eq!(ticks_a_second(&at(2_818_181)), None);
         assert_eq!(ticks_a_second(&at(4_000_000)[..LEAST_CHANGES - 1]), None);
+        // The cost needs about as many gaps as ticks.
+        let gaps = turns(1_000_000, 2_000);
+        assert_eq!([100, 1000].map(|hz| tick_cost_ns(&gaps, hz)), [Some(2000.0), None]);
     }
 
     #[test]
-    fn a_slice_that_ends_at_ticks_is_half_a_tick_shorter() {
-        assert_eq!(slice_ns(4e6, Some(1000)), 3.5e6);
-        assert_eq!(slice_ns(4e6, None), 4e6);
+    fn slices_end_half_a_tick_early_and_moves_tell_patience() {
+        assert_eq!([Some(1000), None].map(|hz| slice_ns(4e6, hz)), [3.5e6, 4e6]);
         assert_eq!(spells_ns(&turns(3_000_000, 5_000_000)), vec![3e6; 99]);
         // A tick does not end a spell.
         assert!(spells_ns(&turns(3_000_000, CHANGE_NS - 1)).is_empty());
-    }
-
-    #[test]
-    fn moves_tell_how_many_balances_pass_without_one() {
         let periods_ms = [1.0, 32.0, 160.0, 1e9];
         assert_eq!(periods_ms.map(|period_ms| patience(period_ms, 2)), [0, 0, 4, 999]);
-    }
-
-    #[test]
-    fn the_cost_of_a_tick_needs_about_as_many_gaps_as_ticks() {
-        let gaps = turns(1_000_000, 2_000);
-        assert_eq!(tick_cost_ns(&gaps, 100), Some(2000.0));
-        assert_eq!(tick_cost_ns(&gaps, 1000), None);
     }
 
     #[test]

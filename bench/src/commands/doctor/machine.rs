@@ -3,7 +3,6 @@
 //! Only single instructions, lines and lock-free guests are timed. What the machine then says of locks is a prediction.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
@@ -15,9 +14,8 @@ use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::topology::{CoreOfCpu, Places};
-use crate::results::directory::write_whole;
 use crate::settings::{Settings, Supply};
-use crate::text::exit::{Exit, Failure, Result};
+use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
 /// Runs of each guest, of which the middle one counts. They take turns: what disturbs the host for a while disturbs few of each.
@@ -49,6 +47,7 @@ struct Measured {
 }
 
 /// Costs of leaving a guest, and of coming back.
+#[derive(Default)]
 struct GuestCosts {
     exit_ns: f64,
     switch_ns: f64,
@@ -57,25 +56,17 @@ struct GuestCosts {
     timer_ns: f64,
 }
 
-/// Measures, and writes the file, which must not be there yet.
-pub(super) fn write(path: &Path) -> Result<Exit> {
-    super::refuse_existing(path)?;
+/// Measures: the file of a machine with this name, and what to do with it.
+pub(super) fn measured(name: &str) -> Result<(String, String)> {
     let allowed = cpulist::allowed()?;
     let places = Places::of(&allowed.0).map_err(Failure::lacking)?;
     output::talk(
         "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
-    let measured = Measured::here(&places)?;
-    let name = super::name_of(path);
-    let text = measured.file(&name, &places);
-    let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    write_whole(path, &text)?;
-    output::data(&format!(
-        "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
-        output::shown(path),
-        machine.topology.cpus(),
-    ))?;
-    Ok(Exit::Done)
+    let text = Measured::here(&places)?.file(name, &places);
+    let machine = Machine::parse(name, &text).map_err(|error| Failure::internal(error.to_string()))?;
+    let said = format!("{} CPUs; try: haltkick run --engine sim --machine", machine.topology.cpus());
+    Ok((text, said))
 }
 
 impl Measured {
@@ -267,13 +258,7 @@ impl Guests {
                 sibling_ns: None,
                 socket_ns: None,
                 far_ns: None,
-                guest: GuestCosts {
-                    exit_ns: 1000.0,
-                    switch_ns: 0.0,
-                    kick_ns: 0.0,
-                    wake_up: None,
-                    timer_ns: 0.0,
-                },
+                guest: GuestCosts { exit_ns: 1000.0, ..GuestCosts::default() },
             };
             let text = measured.file("trial", &Places::one());
             let machine =
@@ -345,24 +330,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_with_equally_fast_wake_ups_has_no_idle_states() {
-        let measured = [(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)];
-        let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
-        assert_eq!(wake_up, WakeUp { wake_ns: 3000.0, idle: vec![] });
-    }
-
-    #[test]
-    fn an_added_cost_is_an_idle_state_between_the_tried_sleeps() {
-        let measured = [(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)];
-        let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
+    fn added_costs_of_longer_sleeps_are_idle_states() {
+        let of = |measured: &[(f64, f64)]| WakeUp::from_hand_overs(measured, 1000.0, 1500.0);
+        let alike = of(&[(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)]);
+        assert_eq!(alike, WakeUp { wake_ns: 3000.0, idle: vec![] });
+        let wake_up = of(&[(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)]);
         let [(first_after, first), (second_after, second)] = wake_up.idle[..] else { panic!("{wake_up:?}") };
         assert_eq!((first, second), (12.0, 135.0));
         assert!((4.0..36.0).contains(&first_after) && (36.0..639.0).contains(&second_after), "{wake_up:?}");
-    }
-
-    #[test]
-    fn no_time_is_less_than_none_where_the_host_was_busy() {
-        let wake_up = WakeUp::from_hand_overs(&[(0.0, 900.0), (20_000.0, 19_000.0)], 1000.0, 1500.0);
-        assert_eq!(wake_up, WakeUp { wake_ns: 0.0, idle: vec![] });
+        // No time is less than none where the host was busy.
+        let busy = of(&[(0.0, 900.0), (20_000.0, 19_000.0)]);
+        assert_eq!(busy, WakeUp { wake_ns: 0.0, idle: vec![] });
     }
 }

@@ -15,6 +15,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Format};
+use crate::results::directory::write_whole;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
@@ -89,10 +90,10 @@ impl Finding {
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     if let Some(path) = &args.write_machine {
-        return machine::write(path);
+        return write(path, machine::measured);
     }
     if let Some(path) = &args.write_host {
-        return host_file::write(path);
+        return write(path, host_file::measured);
     }
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
@@ -106,17 +107,17 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     Ok(if missing { Exit::HostLacks } else { Exit::Done })
 }
 
-/// Refuses to write over a file.
-fn refuse_existing(path: &Path) -> Result<()> {
+/// Writes a file that must not be there yet: the text that `measure` makes for the name of what it describes, and says what it adds.
+fn write(path: &Path, measure: impl FnOnce(&str) -> Result<(String, String)>) -> Result<Exit> {
     if path.exists() {
         return Err(Failure::usage(format!("{}: exists already: choose another name", path.display())));
     }
-    Ok(())
-}
-
-/// The name of what a file describes.
-fn name_of(path: &Path) -> String {
-    path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned())
+    let name = path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy());
+    let (text, said) = measure(&name)?;
+    write_whole(path, &text)?;
+    let path = output::shown(path);
+    output::data(&format!("{path}: {said} {path}\n"))?;
+    Ok(Exit::Done)
 }
 
 /// Findings as text: what is good in one line each, the rest with reasons.

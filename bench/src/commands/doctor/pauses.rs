@@ -5,32 +5,18 @@ use haltkick_vmm::pause_ticks;
 use super::{Finding, Level};
 use crate::host::{identity, probe};
 
-/// Parameters of the KVM module of one vendor.
+/// Parameters of a vendor's KVM module.
 struct Filter {
+    module: &'static str,
     /// Their names: the one that turns the exits off, and the other.
     names: [&'static str; 2],
-    /// The one with the longest gap between two PAUSEs of a loop.
-    gap: &'static str,
-    without: &'static str,
+    /// Index of the one with the longest gap between two PAUSEs of a loop.
+    gap: usize,
 }
 
-const FILTERS: [(&str, Filter); 2] = [
-    (
-        "kvm_intel",
-        Filter {
-            names: ["ple_gap", "ple_window"],
-            gap: "ple_gap",
-            without: "sudo modprobe -r kvm_intel && sudo modprobe kvm_intel ple_gap=0, to measure without",
-        },
-    ),
-    (
-        "kvm_amd",
-        Filter {
-            names: ["pause_filter_count", "pause_filter_thresh"],
-            gap: "pause_filter_thresh",
-            without: "sudo modprobe -r kvm_amd && sudo modprobe kvm_amd pause_filter_count=0, to measure without",
-        },
-    ),
+const FILTERS: [Filter; 2] = [
+    Filter { module: "kvm_intel", names: ["ple_gap", "ple_window"], gap: 0 },
+    Filter { module: "kvm_amd", names: ["pause_filter_count", "pause_filter_thresh"], gap: 1 },
 ];
 
 /// Whether this host's CPU exits when a guest in ring 0 spins.
@@ -39,31 +25,29 @@ pub(crate) fn act() -> bool {
 }
 
 /// The parameters in words, and how to measure without the exits where they act.
-fn found() -> Option<(String, Option<&'static str>)> {
-    let read = |module: &str, name| -> Option<u64> {
+fn found() -> Option<(String, Option<String>)> {
+    let vendor = identity::kvm_module().ok()?;
+    let filter = FILTERS.iter().find(|filter| filter.module == vendor)?;
+    let Filter { module, names, .. } = filter;
+    let read = |name| -> Option<u64> {
         probe::text(format!("/sys/module/{module}/parameters/{name}")).ok()?.parse().ok()
     };
+    let values = [read(names[0])?, read(names[1])?];
     let is_protected = probe::text("/proc/cmdline").is_ok_and(|words| words.contains("pkvm"));
-    let vendor = identity::kvm_module().unwrap_or_default();
-    FILTERS.iter().filter(|(module, _)| *module == vendor).find_map(|(module, filter)| {
-        let [first, second] = filter.names;
-        let values = [read(module, first)?, read(module, second)?];
-        let (text, acts) = filter.describe(values, pause_ticks(), is_protected);
-        Some((text, acts.then_some(filter.without)))
-    })
+    let (text, acts) = filter.describe(values, pause_ticks(), is_protected);
+    let off = names[0];
+    let without = format!("sudo modprobe -r {module} && sudo modprobe {module} {off}=0, to measure without");
+    Some((text, acts.then_some(without)))
 }
 
 pub(super) fn pause_loop_exits() -> Finding {
-    let found = found();
-    let change = found.as_ref().and_then(|(_, change)| *change);
-    let value = found
-        .map(|(text, _)| text)
-        .ok_or_else(|| "this KVM module has no such parameters: PAUSE does not exit".to_owned());
+    let Some((value, change)) = found() else {
+        let none = "this KVM module has no such parameters: PAUSE does not exit".to_owned();
+        return Finding::of_fact("pause-loop exits", Err(none), "", |_| (Level::Good, None));
+    };
     let why = "the CPU exits when a guest spins on PAUSE: plain spinlocks then suffer less than without";
-    Finding::of_fact("pause-loop exits", value, why, |_| match change {
-        Some(change) => (Level::Note, Some(change)),
-        None => (Level::Good, None),
-    })
+    let level = if change.is_some() { Level::Note } else { Level::Good };
+    Finding { name: "pause-loop exits", level, value: Some(value), why: why.into(), change }
 }
 
 impl Filter {
@@ -71,7 +55,6 @@ impl Filter {
     fn describe(&self, values: [u64; 2], pause_ticks: u64, is_protected: bool) -> (String, bool) {
         let [first, second] = self.names;
         let text = format!("{first} {}, {second} {}", values[0], values[1]);
-        let gap = if self.gap == first { values[0] } else { values[1] };
         if values[0] == 0 {
             return (format!("{text}: off"), false);
         }
@@ -79,8 +62,9 @@ impl Filter {
             return (format!("{text}, which pKVM ignores"), false);
         }
         let text = format!("{text}; a PAUSE takes {pause_ticks} ticks");
+        let gap = values[self.gap];
         if gap > 0 && pause_ticks > gap {
-            return (format!("{text}, which is no loop with {}", self.gap), false);
+            return (format!("{text}, which is no loop with {}", self.names[self.gap]), false);
         }
         (text, true)
     }
@@ -92,7 +76,7 @@ mod tests {
 
     #[test]
     fn exits_act_unless_they_are_off_or_ignored_or_pauses_too_long() {
-        let [(_, intel), (_, amd)] = FILTERS;
+        let [intel, amd] = FILTERS;
         let described =
             |filter: &Filter, values, ticks, is_protected| filter.describe(values, ticks, is_protected);
         assert_eq!(

@@ -6,11 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span,
+    AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, Trace,
     VirtualTime,
 };
 
-use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
@@ -18,8 +17,8 @@ use crate::host::noise::{self, Watch};
 use crate::measure::engine::{self, companion};
 use crate::measure::fill::{Origin, record};
 use crate::measure::progress::{WORTH_SAYING, shown};
-use crate::record::Record;
 use crate::record::failure::FailureRecord;
+use crate::record::{Record, Traced};
 use crate::results::directory::OpenedFile;
 use crate::settings::simulated_for;
 use crate::show;
@@ -28,7 +27,7 @@ use crate::text::output;
 
 /// Files that are written in addition to the record.
 pub(super) struct Files {
-    pub(super) trace: Option<TraceFile>,
+    pub(super) trace: Option<OpenedFile>,
     pub(super) folded: Option<OpenedFile>,
 }
 
@@ -47,7 +46,10 @@ pub(super) fn run(
     let mut found = run_guests(run, image, &stop, instruments)?;
     let noise = if run.engine.is_simulated() { Err(noise::SIMULATED.into()) } else { watch.finish() };
     let origin = Origin::new(started, Host::probe(), noise);
-    let (traced, written) = trace::write(files.trace, found.trace.as_ref());
+    let traced = files.trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
+    // A disk that is full costs the trace, not the run.
+    let (traced, unwritten) =
+        traced.transpose().map_or_else(|failure| (None, Some(failure)), |it| (it, None));
     let lock_free = lock_free(args, run, image, &found, &stop);
     let dead: Vec<String> =
         found.guests.iter().filter(|guest| guest.result.is_err()).map(|guest| guest.name.clone()).collect();
@@ -83,10 +85,32 @@ pub(super) fn run(
         }
         tell(record, profile, args.format)?;
     }
-    match failed {
+    match failed.or(unwritten) {
         Some(failure) => Err(failure),
-        None => written.map(|()| if trusted { Exit::Done } else { Exit::Untrusted }),
+        None => Ok(if trusted { Exit::Done } else { Exit::Untrusted }),
     }
+}
+
+/// Writes a trace, and tells what is in it.
+fn written(file: &OpenedFile, trace: &Trace) -> Result<Traced> {
+    let bytes = file.fill(|file| trace.write(file)).map_err(|failure| Failure {
+        message: format!("--trace: {failure}: the record is complete, the trace is lost"),
+        ..failure
+    })?;
+    let (host_events, host_events_dropped) = trace.host_events();
+    let (guest_sections, guest_sections_dropped) = trace.guest_sections();
+    let traced = Traced {
+        path: file.path.display().to_string(),
+        bytes,
+        host_events,
+        host_events_dropped,
+        guest_sections,
+        guest_sections_dropped,
+        guest_sections_implausible: trace.implausible_sections(),
+        missing: trace.missing().to_vec(),
+    };
+    output::talk(&traced.story());
+    Ok(traced)
 }
 
 /// Runs the guests, and shows how far a simulated machine is.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use haltkick_vmm::{Image, Linux as Kernel, Needs, RamDisk, System, printable};
 
 use crate::cli::RunArgs;
-use crate::commands::{interrupt, pcpus};
+use crate::commands::{guest_image, interrupt};
 use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
     let mut run = args.settings.resolve(Supply { image: &image, allowed: &allowed })?;
-    pcpus::say_before(&allowed, std::iter::once(&run));
+    guest_image::say_before(&allowed, std::iter::once(&run));
     let settings = &args.settings;
     // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);

@@ -3,7 +3,6 @@
 mod guests;
 mod linux;
 mod repeat;
-mod trace;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use haltkick_vmm::{Engine, Image, Instruments, Needs, Run};
 
 use crate::cli::{Format, RunArgs};
-use crate::commands::{guest_image, interrupt, pcpus};
+use crate::commands::{guest_image, interrupt};
 use crate::host::{cpulist, walls};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
@@ -23,7 +22,6 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, show};
 use guests::Files;
-use trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.linux.kernel {
@@ -33,11 +31,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
     let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
-    pcpus::say_before(&allowed, std::iter::once(&run));
+    guest_image::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(&args.image, &image, std::iter::once(&run.engine))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&run, &image)?;
     let instruments = instruments(args, &run.engine)?;
+    if let Some(path) =
+        args.trace.as_ref().filter(|it| it.extension().is_some_and(|it| it.eq_ignore_ascii_case("json")))
+    {
+        let (json, named) = (path.display(), path.with_extension("pftrace"));
+        return Err(Failure::usage(format!(
+            "--trace {json}: the trace is Perfetto's own format, and no JSON: write --trace {}",
+            named.display()
+        )));
+    }
     if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
         return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
     }
@@ -45,7 +52,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         write_perf_map(&run, &image)?;
     }
     // Once it is open, no other file needs to be written.
-    let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let trace = args.trace.as_deref().map(|path| OpenedFile::open("--trace", path)).transpose()?;
     let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
     let live = run.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };

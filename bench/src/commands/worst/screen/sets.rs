@@ -9,11 +9,10 @@ use haltkick_vmm::worst::{
     Attempt, Baseline, Cut, Effect, Occurrence, Scope, branches, replay, survey, survey_after,
 };
 
-use super::{Planned, Screen};
+use super::{Planned, Progress, Screen};
 use crate::analysis::statistics::median;
 use crate::analysis::worst::{Member, Row, Set, Situation};
 use crate::commands::worst::asked::Asked;
-use crate::commands::worst::progress::Progress;
 use crate::results::directory;
 use crate::text::exit::{Exit, Failure, Result};
 
