@@ -1,6 +1,5 @@
 //! The ways to serve page faults, each with an entry in the table of locks.
 
-use haltkick_hypercalls::LockFlags;
 use haltkick_mm::Scheme;
 
 use super::locks::{SLEEPERS, Semaphore, Sleepers};
@@ -18,7 +17,7 @@ macro_rules! fault_scheme {
         }
 
         lock! {
-            $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
+            $order $name, $summary, [SERVES_FAULTS HAS_READERS];
             paravirt $kind
         }
     };

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, PORT_BASE, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, PORT_BASE, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this};
 use crate::cpu::time::{iterations, now, work};
@@ -15,27 +15,17 @@ use crate::workloads::selftest::words;
 
 workload! {
     "380" "selftest-not-started", "all vCPUs say that none has started, and never stand still",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => not_started
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => not_started;
     "382" "selftest-feeder", "vCPU 0 yields to vCPU 1 whenever it runs; the others do nothing but work",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => feeder
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => feeder;
     "384" "selftest-flood", "every vCPU asks all others to drop their translations, as fast as it can",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => flood
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => flood;
     "387" "selftest-split-lock", "every vCPU increments a word that lies in two cache lines, with the lock prefix, as fast as it can",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => split_lock
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => split_lock;
     "388" "selftest-rewrite", "every vCPU writes code that is made up over code that others run, and runs it",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => rewrite
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => rewrite;
     "386" "selftest-harm", "every vCPU rings anything with any number and writes anything into all shared memory",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => harm
+        [IS_SELFTEST TAKES_NO_LOCK], [] => harm;
 }
 
 /// Whether no vCPU of this run says that it has started.

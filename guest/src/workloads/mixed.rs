@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, on_cpu, work};
@@ -15,10 +15,8 @@ use crate::work::random::Random;
 
 workload! {
     "020" "mixed",
-    "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::IS_MIXED),
-    ["wait", "hold", "unlock"] => run
+        "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_MIXED], ["wait", "hold", "unlock"] => run;
 }
 
 /// The workload on one vCPU.

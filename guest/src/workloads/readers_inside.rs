@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_locks::Platform as _;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
@@ -20,7 +20,7 @@ use crate::observe::events::WorkloadEvent;
 
 workload! {
     "016" "readers-inside", "all vCPUs but vCPU 0 read at once; vCPU 0 writes while they leave one by one",
-    WorkloadFlags::NOTES_WAITS, ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+        [NOTES_WAITS], ["wait", "hold", "unlock", "read-wait", "read-hold"] => run;
 }
 
 /// Turns of the writer in a row without a further reader, after which it asks for the lock all the same.

@@ -8,7 +8,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
 use haltkick_locks::CachePadded;
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
@@ -25,9 +25,8 @@ use crate::workloads::critical_section::Rounds;
 
 workload! {
     "011" "tasks", "critical-section by tasks (--tasks) that take turns on vCPUs, on fewer if the guest folds (--fold)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::IS_SHAPED).with(WorkloadFlags::CAN_EMBED).with(WorkloadFlags::HAS_TASKS),
-    ["wait", "hold", "unlock", "read-wait", "read-hold", "queued"] => run
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_SHAPED CAN_EMBED HAS_TASKS],
+        ["wait", "hold", "unlock", "read-wait", "read-hold", "queued"] => run;
 }
 
 /// Slot of the results' times: from the end of a task's turn to the beginning of its next one.
