@@ -18,7 +18,7 @@
 use crate::{
     contract::{Activity, Lock, Platform},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, fresh},
     waiting::give_up_unless_in_section,
 };
 
@@ -29,14 +29,9 @@ pub struct Tas {
     word: AtomicU32,
 }
 
-impl Tas {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Tas { word: AtomicU32::new(0) });
 
+impl Tas {
     /// Turns 0 into 1; `true` if that took the lock. Acquire: pairs with the release in `unlock`.
     #[inline(always)]
     fn take(&self) -> bool {
@@ -88,14 +83,9 @@ pub struct SliceTas {
     inner: Tas,
 }
 
-impl SliceTas {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { inner: Tas::new() }
-        }
-    }
+fresh!(pub SliceTas { inner: Tas::new() });
 
+impl SliceTas {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {

@@ -37,7 +37,7 @@
 use crate::{
     contract::{Activity, Lock, Platform},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, fresh},
 };
 
 /// Ticket lock.
@@ -47,14 +47,9 @@ pub struct Ticket {
     owner: AtomicU32,
 }
 
-impl Ticket {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { next: AtomicU32::new(0), owner: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Ticket { next: AtomicU32::new(0), owner: AtomicU32::new(0) });
 
+impl Ticket {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P, mine: u32) {
@@ -115,14 +110,9 @@ pub struct UnfairTicket {
     word: AtomicU32,
 }
 
-impl UnfairTicket {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub UnfairTicket { word: AtomicU32::new(0) });
 
+impl UnfairTicket {
     /// (n,0) -> (n+1,0); `true` if n was 0. Acquire: pairs with the release in `unlock`.
     #[inline(always)]
     fn draw(&self) -> bool {

@@ -5,8 +5,8 @@
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
 //! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and searched
 //! state by state (`--cfg liveness`, which makes the atomics watched ones). Loom's atomics
-//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
-//! hide it.
+//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`], [`fresh`] and
+//! [`array`] hide it.
 
 #[cfg(liveness)]
 #[doc(hidden)]
@@ -95,6 +95,25 @@ macro_rules! const_unless_loom {
     };
 }
 
+/// Declares `new` of a type, `const` as above, by its fields as they are at first.
+macro_rules! fresh {
+    ($visibility:vis $name:ident $fields:tt) => {
+        impl $name {
+            /// One that no CPU uses yet.
+            #[cfg(not(loom))]
+            $visibility const fn new() -> Self {
+                Self $fields
+            }
+
+            /// One that no CPU uses yet.
+            #[cfg(loom)]
+            $visibility fn new() -> Self {
+                Self $fields
+            }
+        }
+    };
+}
+
 /// An array whose elements are all made by the same expression, without `Copy`.
 macro_rules! array {
     ($element:expr; $length:expr) => {{
@@ -106,7 +125,7 @@ macro_rules! array {
     }};
 }
 
-pub(crate) use {array, const_unless_loom};
+pub(crate) use {array, const_unless_loom, fresh};
 
 /// A value alone on its cache lines.
 ///

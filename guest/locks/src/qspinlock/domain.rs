@@ -4,7 +4,7 @@ use core::{fmt, mem::offset_of, ptr};
 
 use crate::{
     contract::{Event, Platform, Queues, domain},
-    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fresh},
     waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS},
 };
 
@@ -168,16 +168,12 @@ struct Own {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<PerCpu>() == 128 && core::mem::offset_of!(PerCpu, own) == 64);
 
-impl PerCpu {
-    const_unless_loom! {
-        pub const fn new() -> Self {
-            Self {
-                nodes: array![Node::new(); LEVELS],
-                own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
-            }
-        }
-    }
+fresh!(pub PerCpu {
+    nodes: array![Node::new(); LEVELS],
+    own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
+});
 
+impl PerCpu {
     pub fn nesting(&self) -> &Nesting {
         &self.own.nesting
     }
@@ -225,18 +221,14 @@ pub struct Node {
     pub(super) taken_out: AtomicU8,
 }
 
-impl Node {
-    const_unless_loom! {
-        pub(super) const fn new() -> Self {
-            Self {
-                next: AtomicU32::new(0),
-                locked: AtomicU32::new(0),
-                state: AtomicU8::new(RUNNING),
-                taken_out: AtomicU8::new(0),
-            }
-        }
-    }
+fresh!(pub(super) Node {
+    next: AtomicU32::new(0),
+    locked: AtomicU32::new(0),
+    state: AtomicU8::new(RUNNING),
+    taken_out: AtomicU8::new(0),
+});
 
+impl Node {
     /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
     pub fn init(&self) {
         self.next.store(0, Relaxed);
@@ -267,13 +259,7 @@ struct Entry {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Line>() == 64);
 
-impl Line {
-    const_unless_loom! {
-        pub(super) const fn new() -> Self {
-            Self(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH])
-        }
-    }
-}
+fresh!(pub(super) Line(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH]));
 
 /// A table of any size.
 ///

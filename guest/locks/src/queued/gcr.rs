@@ -79,7 +79,7 @@ use crate::{
     centralized::tas::await_slice,
     contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    memory::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence, fresh},
     waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
@@ -113,14 +113,9 @@ pub struct Gcr {
     tail: AtomicU32,
 }
 
-impl Gcr {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), first: AtomicU32::new(0), tail: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Gcr { word: AtomicU32::new(0), first: AtomicU32::new(0), tail: AtomicU32::new(0) });
 
+impl Gcr {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform, const CPUS: usize>(&self, domain: &GcrDomain<P, CPUS>, seen: u32) {
@@ -354,13 +349,7 @@ struct Node {
     state: AtomicU32,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { next: AtomicU32::new(0), state: AtomicU32::new(RUNNING) }
-        }
-    }
-}
+fresh!(Node { next: AtomicU32::new(0), state: AtomicU32::new(RUNNING) });
 
 impl PerCpu {
     const_unless_loom! {

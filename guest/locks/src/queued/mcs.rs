@@ -19,7 +19,7 @@ use core::mem::offset_of;
 use crate::{
     contract::{Activity, Lock, Platform, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, CachePadded, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU32, CachePadded, Ordering::*, array, const_unless_loom, fresh},
     waiting::{SLOTS, SlotCode, Slots},
 };
 
@@ -124,30 +124,14 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     }
 }
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { in_use: CachePadded::new(Slots::new()), nodes: array![CachePadded::new(Node::new()); SLOTS] }
-        }
-    }
-}
+fresh!(PerCpu {
+    in_use: CachePadded::new(Slots::new()),
+    nodes: array![CachePadded::new(Node::new()); SLOTS]
+});
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { next: AtomicU32::new(0), locked: AtomicU32::new(0) }
-        }
-    }
-}
+fresh!(Node { next: AtomicU32::new(0), locked: AtomicU32::new(0) });
 
-impl Mcs {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { tail: AtomicU32::new(0) }
-        }
-    }
-}
+fresh!(pub Mcs { tail: AtomicU32::new(0) });
 
 impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
     type Token = McsToken;

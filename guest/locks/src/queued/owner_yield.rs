@@ -54,7 +54,9 @@ use core::{mem::offset_of, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    memory::{
+        AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence, fresh,
+    },
     waiting::{Code, LEVELS, Nesting},
 };
 
@@ -109,26 +111,14 @@ struct Node {
     sleepy: AtomicU8,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                lock: AtomicUsize::new(0),
-                next: AtomicU32::new(0),
-                locked: AtomicU8::new(0),
-                sleepy: AtomicU8::new(0),
-            }
-        }
-    }
-}
+fresh!(Node {
+    lock: AtomicUsize::new(0),
+    next: AtomicU32::new(0),
+    locked: AtomicU8::new(0),
+    sleepy: AtomicU8::new(0),
+});
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() }
-        }
-    }
-}
+fresh!(PerCpu { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() });
 
 domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
 
@@ -172,14 +162,9 @@ const fn held_by(cpu: usize) -> u32 {
     (cpu as u32) << OWNER_SHIFT | LOCKED
 }
 
-impl OwnerYield {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub OwnerYield { word: AtomicU32::new(0) });
 
+impl OwnerYield {
     fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }

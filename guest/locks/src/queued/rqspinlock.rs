@@ -69,7 +69,9 @@ use core::{fmt, marker::PhantomData, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
+    memory::{
+        AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom, fresh,
+    },
     qspinlock::{
         DefaultWord, Word,
         parts::{
@@ -219,13 +221,9 @@ struct Held {
 #[cfg(not(any(loom, shuttle, liveness)))]
 const _: () = assert!(usize::BITS < 64 || size_of::<Held>() == 256);
 
-impl Held {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { count: AtomicUsize::new(0), entries: array![AtomicUsize::new(0); MOST] }
-        }
-    }
+fresh!(Held { count: AtomicUsize::new(0), entries: array![AtomicUsize::new(0); MOST] });
 
+impl Held {
     /// Entries in use, as this CPU sees it.
     fn len(&self) -> usize {
         // Relaxed: own data.

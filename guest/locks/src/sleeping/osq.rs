@@ -51,7 +51,7 @@ use core::marker::PhantomData;
 use crate::{
     contract::{Event, Platform, Point},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, array, const_unless_loom, fresh},
 };
 
 /// Layout of a node: where it names its CPU.
@@ -145,21 +145,15 @@ struct Apart {
     cpu: AtomicU32,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                links: Links {
-                    next: AtomicU32::new(0),
-                    prev: AtomicU32::new(0),
-                    locked: AtomicU32::new(0),
-                    cpu: AtomicU32::new(0),
-                },
-                apart: Apart { cpu: AtomicU32::new(0) },
-            }
-        }
-    }
-}
+fresh!(Node {
+    links: Links {
+        next: AtomicU32::new(0),
+        prev: AtomicU32::new(0),
+        locked: AtomicU32::new(0),
+        cpu: AtomicU32::new(0),
+    },
+    apart: Apart { cpu: AtomicU32::new(0) },
+});
 
 impl<L, const CPUS: usize> OsqNodes<L, CPUS> {
     const_unless_loom! {
