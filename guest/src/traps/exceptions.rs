@@ -18,7 +18,7 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
-    EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, STALE_INTERRUPT, VcpuArea, WAKE_VECTOR,
+    EXCEPTION_STACK_OFFSET, Invalidation, PORT_EXCEPTION, STALE_ALL, STALE_INTERRUPT, VcpuArea, WAKE_VECTOR,
 };
 
 use crate::cpu::{apic, percpu};
@@ -283,5 +283,5 @@ fn give_up(frame: &Frame, cr2: u64) -> ! {
         field.store(value, Ordering::Relaxed);
     }
     let _ = frame.ss;
-    hypercall::exception()
+    hypercall::end(PORT_EXCEPTION)
 }

@@ -3,7 +3,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, PORT_BASE, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{
+    ACTIVITY_HOLDER, PORT_BASE, PORT_BOOTED, PORT_CONSOLE, PORT_INVALIDATE, PORT_POINT, PORT_STARTED,
+    PORT_WORK_DONE, WINDOW_CLOSED, WINDOW_OPEN,
+};
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this};
 use crate::cpu::time::{iterations, now, work};
@@ -58,7 +61,7 @@ fn flood() {
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let others = (0..boot().vcpus as usize).filter(|&other| other != cpu());
         others.for_each(|other| _ = area(other).invalidation.requested.fetch_add(1, Ordering::Relaxed));
-        hypercall::invalidate();
+        hypercall::out(PORT_INVALIDATE, 0);
         add(&this().results.acquisitions, 1);
     }
 }
@@ -115,13 +118,13 @@ fn harm() {
                 hypercall::kick(cpu() as u32);
                 hypercall::wait();
             }
-            9 => hypercall::booted(),
-            10 => hypercall::invalidate(),
-            11 => hypercall::point(argument),
-            12 => hypercall::work_done(),
-            13 => hypercall::console(argument as u8),
+            9 => hypercall::out(PORT_BOOTED, 0),
+            10 => hypercall::out(PORT_INVALIDATE, 0),
+            11 => hypercall::out(PORT_POINT, argument),
+            12 => hypercall::out(PORT_WORK_DONE, 0),
+            13 => hypercall::out(PORT_CONSOLE, argument & 0xff),
             14 if draw() % ANY_BELL == 0 => hypercall::out(PORT_BASE + (draw() % 64) as u16, argument),
-            15 => hypercall::started(),
+            15 => hypercall::out(PORT_STARTED, 0),
             _ => work(draw() % much.max(1)),
         }
     }
