@@ -91,20 +91,16 @@ fresh!(PerCpu {
     kicked: KickStamp::new(),
 });
 
-domain!(PvTicketDomain<CPUS>, queues_in_memory);
+// The nodes are the slots of sleeping CPUs; spinning waiters are recorded nowhere.
+domain!(PvTicketDomain<CPUS>, |domain| Queues {
+    nodes: ptr::from_ref(&domain.cpus[0].slots).addr(),
+    cpu_bytes: size_of::<CachePadded<PerCpu>>(),
+    node_bytes: size_of::<Slot>(),
+    nodes_per_cpu: LEVELS,
+    ..Queues::default()
+});
 
 impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
-    /// The nodes are the slots of sleeping CPUs; spinning waiters are recorded nowhere.
-    fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].slots).addr(),
-            cpu_bytes: size_of::<CachePadded<PerCpu>>(),
-            node_bytes: size_of::<Slot>(),
-            nodes_per_cpu: LEVELS,
-            ..Queues::default()
-        }
-    }
-
     const_unless_loom! {
         /// The memory of `CPUS` CPUs, none of which waits.
         pub const fn new(platform: P) -> Self {

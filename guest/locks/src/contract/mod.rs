@@ -117,10 +117,10 @@ impl<P: Platform> Domain for P {
     }
 }
 
-/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`. With `, queues` it has a method that tells of
-/// its queues.
+/// `domain!(Type<SIZE>, |domain| QUEUES)`: the domain's platform is its field `platform`, and `QUEUES` its layout.
+/// With fields the type is declared as well: each field has for each CPU what the field's type calls `new`.
 macro_rules! domain {
-    ($domain:ident<$($size:ident),+> $(, $queues:ident)?) => {
+    ($domain:ident<$($size:ident),+>, |$this:ident| $queues:expr) => {
         impl<P: $crate::Platform, $(const $size: usize),+> $crate::Domain for $domain<P, $($size),+> {
             type Platform = P;
 
@@ -128,11 +128,36 @@ macro_rules! domain {
             fn platform(&self) -> &P {
                 &self.platform
             }
-            $(
-                fn queues(&self) -> Option<$crate::Queues> {
-                    Some(self.$queues())
+
+            fn queues(&self) -> Option<$crate::Queues> {
+                let $this = self;
+                Some($queues)
+            }
+        }
+    };
+    (
+        $(#[$note:meta])*
+        $domain:ident<$cpus:ident> { $($field:ident: $each:ident),+ }
+        $(assert!($($limit:tt)+);)?
+        |$this:ident| $queues:expr
+    ) => {
+        $(#[$note])*
+        #[derive(Debug)]
+        pub struct $domain<P, const $cpus: usize> {
+            platform: P,
+            $($field: [$each; $cpus],)+
+        }
+
+        $crate::contract::domain!($domain<$cpus>, |$this| $queues);
+
+        impl<P, const $cpus: usize> $domain<P, $cpus> {
+            $crate::memory::const_unless_loom! {
+                /// The memory of so many CPUs, none of which waits or holds a lock.
+                pub const fn new(platform: P) -> Self {
+                    $(const { assert!($($limit)+) };)?
+                    Self { platform, $($field: $crate::memory::array![$each::new(); $cpus],)+ }
                 }
-            )?
+            }
         }
     };
 }

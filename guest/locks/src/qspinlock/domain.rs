@@ -19,7 +19,7 @@ pub struct QSpinDomain<P, const CPUS: usize, const LINES: usize = 64> {
     table: [Line; LINES],
 }
 
-domain!(QSpinDomain<CPUS, LINES>, queues_in_memory);
+domain!(QSpinDomain<CPUS, LINES>, |domain| queues_in_memory(&domain.cpus, &domain.table));
 
 impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     const_unless_loom! {
@@ -33,10 +33,6 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
             }
             Self { platform, cpus: array![PerCpu::new(); CPUS], table: array![Line::new(); LINES] }
         }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        queues_in_memory(&self.cpus, &self.table)
     }
 
     /// How many locks have a sleeping queue head that their unlock has to kick.

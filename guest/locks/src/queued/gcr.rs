@@ -315,13 +315,6 @@ impl Gcr {
     }
 }
 
-/// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.
-#[derive(Debug)]
-pub struct GcrDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-}
-
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct PerCpu {
@@ -360,22 +353,17 @@ impl PerCpu {
     }
 }
 
-domain!(GcrDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, none of which waits.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS < 1 << 16, "the lock word cannot count so many CPUs") };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        let cpu = &self.cpus[0];
+domain! {
+    /// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.
+    GcrDomain<CPUS> { cpus: PerCpu }
+    assert!(CPUS < 1 << 16, "the lock word cannot count so many CPUs");
+    |domain| {
+        let cpu = &domain.cpus[0];
         Queues::of(cpu, &cpu.nodes, &cpu.own.nesting, offset_of!(Node, next), offset_of!(Node, state))
     }
+}
 
+impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
         &self.cpus[code.cpu()].nodes[code.level()]
     }

@@ -54,9 +54,7 @@ use core::{mem::offset_of, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{
-        AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence, fresh,
-    },
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, fence, fresh},
     waiting::{Code, LEVELS, Nesting},
 };
 
@@ -81,13 +79,6 @@ const SLEEPY_FACTOR: u32 = if MODELLED { 1 } else { 256 };
 #[derive(Debug)]
 pub struct OwnerYield {
     word: AtomicU32,
-}
-
-/// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
-#[derive(Debug)]
-pub struct OwnerYieldDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
 }
 
 #[derive(Debug)]
@@ -120,22 +111,17 @@ fresh!(Node {
 
 fresh!(PerCpu { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() });
 
-domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, none of which waits.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners") };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        let cpu = &self.cpus[0];
+domain! {
+    /// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
+    OwnerYieldDomain<CPUS> { cpus: PerCpu }
+    assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners");
+    |domain| {
+        let cpu = &domain.cpus[0];
         Queues::of(cpu, &cpu.nodes, &cpu.nesting, offset_of!(Node, next), offset_of!(Node, locked))
     }
+}
 
+impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
         &self.cpus[code.cpu()].nodes[code.level()]
     }

@@ -90,31 +90,16 @@ pub struct RqSpinLock<W = DefaultWord> {
     layout: PhantomData<fn() -> W>,
 }
 
-/// Memory that resilient queue spinlocks of one kernel share: the platform, four nodes and a table of held locks for each CPU.
-#[derive(Debug)]
-pub struct RqSpinDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-    held: [Held; CPUS],
+domain! {
+    /// Memory that resilient queue spinlocks of one kernel share: the platform, four nodes and a table of held locks for each CPU.
+    RqSpinDomain<CPUS> { cpus: PerCpu, held: Held }
+    |domain| Queues { table: 0, ..queues_in_memory(&domain.cpus, &[]) }
 }
 
-domain!(RqSpinDomain<CPUS>, queues_in_memory);
-
 impl<P, const CPUS: usize> RqSpinDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, which hold nothing.
-        pub const fn new(platform: P) -> Self {
-            Self { platform, cpus: array![PerCpu::new(); CPUS], held: array![Held::new(); CPUS] }
-        }
-    }
-
     /// How many locks the table of `cpu` has: those that it holds, if it asks for none.
     pub fn held_by(&self, cpu: usize) -> usize {
         self.held[cpu].len()
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        Queues { table: 0, ..queues_in_memory(&self.cpus, &[]) }
     }
 }
 
