@@ -4,8 +4,6 @@ mod delegate;
 mod event;
 mod platform;
 
-use crate::memory::CachePadded;
-
 pub use delegate::Delegate;
 pub use event::{Activity, Event, Point};
 pub use platform::{Platform, Queues};
@@ -31,26 +29,6 @@ pub trait Lock<D>: Sync + Sized {
 
     /// Releases the lock.
     fn unlock(&self, domain: &D, token: Self::Token);
-}
-
-/// A padded lock is a lock.
-impl<D, L: Lock<D>> Lock<D> for CachePadded<L> {
-    type Token = L::Token;
-
-    #[inline(always)]
-    fn lock(&self, domain: &D) -> L::Token {
-        (**self).lock(domain)
-    }
-
-    #[inline(always)]
-    fn try_lock(&self, domain: &D) -> Option<L::Token> {
-        (**self).try_lock(domain)
-    }
-
-    #[inline(always)]
-    fn unlock(&self, domain: &D, token: L::Token) {
-        (**self).unlock(domain, token);
-    }
 }
 
 /// A reader-writer spinlock; see [`Lock`](crate::Lock) for what a domain `D` is and what callers owe.
