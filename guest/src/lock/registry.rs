@@ -10,7 +10,7 @@ use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, TIMES, WorkloadFl
 use haltkick_locks::Point;
 
 use crate::cpu::percpu::boot;
-use crate::image::field::padded;
+use crate::image::padded;
 use crate::lock::calls::Calls;
 use crate::lock::form::Form;
 use crate::lock::object;

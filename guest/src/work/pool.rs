@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use haltkick_hypercalls::PORT_WORK_DONE;
 
 use crate::cpu::percpu::boot;
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::monitor::hypercall;
 
 /// Sections per job: enough that taking jobs is rare, few enough that no vCPU is left with much at the end.

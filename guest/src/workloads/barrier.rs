@@ -11,7 +11,7 @@ use haltkick_hypercalls::WINDOW_CLOSED;
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::now;
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;

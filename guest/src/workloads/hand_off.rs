@@ -8,7 +8,7 @@ use haltkick_hypercalls::WINDOW_CLOSED;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;

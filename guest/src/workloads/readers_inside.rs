@@ -11,7 +11,7 @@ use haltkick_locks::Platform as _;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::{self, Sections, is_open};
 use crate::lock::oracle;
 use crate::lock::platform::Guest;

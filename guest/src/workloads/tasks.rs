@@ -13,7 +13,7 @@ use haltkick_locks::CachePadded;
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{now, on_cpu, ticks};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;

@@ -130,9 +130,9 @@ pub(crate) use {array, const_unless_loom, fresh};
 /// A value alone on its cache lines.
 ///
 /// 128 bytes, not 64: adjacent lines are fetched in pairs by x86 prefetchers, so a neighbour one line away
-/// still disturbs.
+/// still disturbs. The value is at its beginning.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {
