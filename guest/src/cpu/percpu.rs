@@ -97,6 +97,15 @@ pub(crate) fn oracles() -> &'static [Oracle] {
     unsafe { core::slice::from_raw_parts(boot().oracles.0 as *const Oracle, boot().lock_count as usize) }
 }
 
+/// The memory of `shared` as words.
+pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
+    // By its address, not by the reference: that does not allow to write to padding.
+    let address = (&raw const *shared).addr();
+    // SAFETY: the VMM, or `boot::bare`, has laid out this structure at an address of its own, zeroed, aligned to eight
+    // bytes and a multiple of that long. Rust uses it as atomics and padding everywhere; what padding holds is of no matter.
+    unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
+}
+
 /// Adds to a counter that only this vCPU writes. No LOCK prefix: the reader may see any earlier value.
 #[inline(always)]
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

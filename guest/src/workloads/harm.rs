@@ -8,13 +8,12 @@ use haltkick_hypercalls::{
     PORT_WORK_DONE, WINDOW_CLOSED, WINDOW_OPEN,
 };
 
-use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this};
+use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::{workload, workload_of_run};
 use crate::monitor::hypercall;
 use crate::observe::trace;
 use crate::work::choice::dice;
-use crate::workloads::selftest::words;
 
 workload! {
     "380" "selftest-not-started", "all vCPUs say that none has started, and never stand still",

@@ -1,16 +1,13 @@
 //! Workloads that fail on purpose, so that users and tests see what is reported.
-#![expect(
-    unsafe_code,
-    reason = "reads through a null pointer and scribbles over shared memory, which is the point"
-)]
+#![expect(unsafe_code, reason = "reads through a null pointer, which is the point")]
 
 use core::fmt::Write;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED};
 
-use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, this};
+use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::with_lock;
 use crate::lock::measure::Sections;
@@ -227,8 +224,8 @@ fn nonsense() {
         words(&area.activity),
         words(&area.report),
         words(&area.results),
-        words(&crate::cpu::percpu::oracles()[0]),
-        crate::cpu::percpu::entries(),
+        words(&oracles()[0]),
+        entries(),
         words(&control().work_rate),
         words(&control().workload_tsc),
         words(&control().queues),
@@ -249,15 +246,6 @@ fn nonsense() {
         hypercall::kick(draw() as u32 % boot().vcpus);
         hypercall::yield_to(Some(draw() as u32));
     }
-}
-
-/// The memory of `shared` as words.
-pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
-    // By its address, not by the reference: that does not allow to write to padding.
-    let address = (&raw const *shared).addr();
-    // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a
-    // multiple of that long. Rust uses it as atomics and padding everywhere, and padding is never read.
-    unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
 }
 
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and sleeping vCPUs with
