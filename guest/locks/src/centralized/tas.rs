@@ -16,7 +16,7 @@
 //! lock already keeps its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
 use crate::{
-    contract::{Activity, Lock, Platform},
+    contract::{Activity, Lock, Platform, poll},
     faults::mutant::mutant,
     memory::{AtomicU32, Ordering::*, fresh},
     waiting::give_up_unless_in_section,
@@ -41,16 +41,8 @@ impl Tas {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to try; `take` is what acquires.
-            while self.word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if self.take() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `take` is what acquires.
+        poll(platform, || self.word.load(Relaxed) == 0, || self.take());
     }
 }
 

@@ -35,7 +35,7 @@
 //! and show a held lock as free. The lock of 2010 had 8-bit halves; this one is meant for more than 255 CPUs.
 
 use crate::{
-    contract::{Activity, Lock, Platform},
+    contract::{Activity, Lock, Platform, poll},
     faults::mutant::mutant,
     memory::{AtomicU32, Ordering::*, fresh},
 };
@@ -122,16 +122,8 @@ impl UnfairTicket {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to draw; `draw` is what acquires.
-            while self.word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if self.draw() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to draw; `draw` is what acquires.
+        poll(platform, || self.word.load(Relaxed) == 0, || self.draw());
     }
 }
 

@@ -71,6 +71,20 @@ pub(crate) fn wait_until<P: Platform>(platform: &P, activity: Activity, done: im
     }
 }
 
+/// Announces a waiter, and pauses until `take` has the lock; it tries when `may_be_free`.
+#[inline(always)]
+pub(crate) fn poll<P: Platform>(platform: &P, may_be_free: impl Fn() -> bool, take: impl Fn() -> bool) {
+    platform.announce(Activity::Waiter);
+    loop {
+        while !may_be_free() {
+            platform.pause();
+        }
+        if take() {
+            return;
+        }
+    }
+}
+
 /// A domain of any kind: reader-writer locks pause by its platform, whatever queue they are made of.
 pub trait Domain: Sync {
     /// The platform that serves the locks.

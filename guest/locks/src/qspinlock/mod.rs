@@ -154,7 +154,7 @@ use domain::{HEAD, Memory, Node, Shared};
 use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point},
+    contract::{Activity, Event, Lock, Platform, Point, poll},
     faults::mutant::mutant,
     memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
     waiting::Code,
@@ -532,17 +532,8 @@ impl Mode for VirtTas {
     #[cold]
     #[inline(never)]
     fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, _: u32) {
-        let platform = domain.shared().platform;
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to try; `try_lock` is what acquires.
-            while word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if try_lock(word) {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `try_lock` is what acquires.
+        poll(domain.shared().platform, || word.load(Relaxed) == 0, || try_lock(word));
     }
 
     #[inline(always)]
