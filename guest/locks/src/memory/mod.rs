@@ -97,6 +97,16 @@ macro_rules! const_unless_loom {
 
 /// Declares `new` of a type, `const` as above, by its fields as they are at first.
 macro_rules! fresh {
+    (pub $name:ident<$($parameter:ident: $bound:path),+> $fields:tt) => {
+        impl<$($parameter: $bound),+> $name<$($parameter),+> {
+            $crate::memory::const_unless_loom! {
+                /// One that no CPU uses yet.
+                pub const fn new() -> Self {
+                    Self $fields
+                }
+            }
+        }
+    };
     ($visibility:vis $name:ident $fields:tt) => {
         impl $name {
             /// One that no CPU uses yet.

@@ -156,7 +156,7 @@ use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, poll},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, fresh},
     waiting::Code,
 };
 
@@ -195,14 +195,7 @@ pub struct QSpinLock<M, W = DefaultWord> {
     kind: PhantomData<fn() -> (M, W)>,
 }
 
-impl<M: Mode, W: Word> QSpinLock<M, W> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), kind: PhantomData }
-        }
-    }
-}
+fresh!(pub QSpinLock<M: Mode, W: Word> { word: AtomicU32::new(0), kind: PhantomData });
 
 impl<M: Mode, W: Word, D: Memory> Lock<D> for QSpinLock<M, W> {
     type Token = ();

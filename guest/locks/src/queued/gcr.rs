@@ -79,7 +79,7 @@ use crate::{
     centralized::tas::await_slice,
     contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence, fresh},
+    memory::{AtomicU32, MODELLED, Ordering::*, array, fence, fresh},
     waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
@@ -344,14 +344,10 @@ struct Node {
 
 fresh!(Node { next: AtomicU32::new(0), state: AtomicU32::new(RUNNING) });
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            let own = Own { nesting: Nesting::new(), releases: AtomicU32::new(0), kicked: KickStamp::new() };
-            Self { nodes: array![Node::new(); LEVELS], own }
-        }
-    }
-}
+fresh!(PerCpu {
+    nodes: array![Node::new(); LEVELS],
+    own: Own { nesting: Nesting::new(), releases: AtomicU32::new(0), kicked: KickStamp::new() },
+});
 
 domain! {
     /// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.

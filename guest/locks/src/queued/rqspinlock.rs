@@ -69,9 +69,7 @@ use core::{fmt, marker::PhantomData, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{
-        AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom, fresh,
-    },
+    memory::{AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, fresh},
     qspinlock::{
         DefaultWord, Word,
         parts::{
@@ -110,14 +108,9 @@ impl<P: Platform, const CPUS: usize> RqSpinDomain<P, CPUS> {
     }
 }
 
-impl<W: Word> RqSpinLock<W> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), layout: PhantomData }
-        }
-    }
+fresh!(pub RqSpinLock<W: Word> { word: AtomicU32::new(0), layout: PhantomData });
 
+impl<W: Word> RqSpinLock<W> {
     /// Acquires the lock, or says why not. After an error nothing is held, and `unlock` must not be called. [`Lock::lock`] tries again
     /// instead.
     #[inline]

@@ -181,14 +181,9 @@ struct Watch {
     fetched: u64,
 }
 
-impl<L: Layout> Osq<L> {
-    const_unless_loom! {
-        /// An empty queue.
-        pub const fn new() -> Self {
-            Self { tail: AtomicU32::new(0), layout: PhantomData }
-        }
-    }
+fresh!(pub Osq<L: Layout> { tail: AtomicU32::new(0), layout: PhantomData });
 
+impl<L: Layout> Osq<L> {
     /// Whether anybody queues, the head included. A hint.
     pub fn is_occupied(&self) -> bool {
         // Relaxed: a hint.
