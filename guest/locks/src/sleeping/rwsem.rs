@@ -84,7 +84,7 @@ use super::{
 use crate::{
     contract::{Activity, Event, Lock, Platform, RwLock},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, fresh},
     waiting::Patience,
 };
 
@@ -110,29 +110,15 @@ pub struct RwSem<L = Packed, R = RulesToday> {
     rules: PhantomData<R>,
 }
 
-impl<L: Layout> RwSem<L> {
-    const_unless_loom! {
-        /// A free lock with today's rules.
-        pub const fn new() -> Self {
-            Self::with_rules()
-        }
-    }
-}
+fresh!(pub RwSem<L: Layout, R: RwSemRules> {
+    count: AtomicU32::new(0),
+    owner: AtomicU32::new(0),
+    queue: Osq::new(),
+    list: WaitList::new(),
+    rules: PhantomData,
+});
 
 impl<L: Layout, R: RwSemRules> RwSem<L, R> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn with_rules() -> Self {
-            Self {
-                count: AtomicU32::new(0),
-                owner: AtomicU32::new(0),
-                queue: Osq::new(),
-                list: WaitList::new(),
-                rules: PhantomData,
-            }
-        }
-    }
-
     /// Turns the write lock into a read lock; no writer comes in between.
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
