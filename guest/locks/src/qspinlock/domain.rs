@@ -126,9 +126,32 @@ impl<P: Platform> Shared<'_, P> {
         })
     }
 
-    /// Lists the CPU that sleeps at the head of each queue.
+    /// Lists the CPU that sleeps at the head of each queue, for the message of a panic.
     fn census(self) -> impl fmt::Display {
-        self.table.census(move |code| self.node(code))
+        fmt::from_fn(move |f| {
+            let entries = self.table.0.iter().flat_map(|line| &line.0);
+            // Relaxed, here and below: a snapshot of what other CPUs go on changing.
+            let in_use = entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0);
+            let mut used = 0;
+            for (slot, entry) in in_use {
+                used += 1;
+                let lock = entry.lock.load(Relaxed);
+                let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
+                    writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
+                    continue;
+                };
+                let node = self.node(code);
+                writeln!(
+                    f,
+                    "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
+                    code.cpu(),
+                    code.level(),
+                    node.state.load(Relaxed),
+                    node.locked.load(Relaxed),
+                )?;
+            }
+            write!(f, "{used} of {} entries in use", entries.count())
+        })
     }
 
     /// Sleeps while `still` holds, or less. `time` counts how long.
@@ -322,43 +345,6 @@ impl<'a> Table<'a> {
             }
         }
         None
-    }
-
-    /// Lists the CPU that sleeps at the head of each queue.
-    pub(super) fn census<N: Fn(Code) -> &'a Node>(self, node: N) -> impl fmt::Display {
-        Census { table: self, node }
-    }
-}
-
-/// List of the CPUs that sleep at the head of each queue, for the message of a panic.
-struct Census<'a, N> {
-    table: Table<'a>,
-    node: N,
-}
-
-impl<'a, N: Fn(Code) -> &'a Node> fmt::Display for Census<'a, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.table.0.iter().flat_map(|line| &line.0);
-        let mut used = 0;
-        // Relaxed, here and below: a snapshot of what other CPUs go on changing.
-        for (slot, entry) in entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0) {
-            used += 1;
-            let lock = entry.lock.load(Relaxed);
-            let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
-                writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
-                continue;
-            };
-            let node = (self.node)(code);
-            writeln!(
-                f,
-                "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
-                code.cpu(),
-                code.level(),
-                node.state.load(Relaxed),
-                node.locked.load(Relaxed),
-            )?;
-        }
-        write!(f, "{used} of {} entries in use", entries.count())
     }
 }
 
