@@ -11,12 +11,11 @@ use haltkick_hypercalls::{
 };
 
 use crate::boot::entry;
-use crate::boot::zeroed::Zeroed;
 use crate::cpu::time::now;
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
-use super::{ground, settings, tables};
+use super::{ground, ground::Zeroed, settings, tables};
 use crate::monitor::record::{self, fail, leave};
 use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 

@@ -3,7 +3,7 @@
 
 use haltkick_hypercalls::Request;
 
-use crate::boot::zeroed::Zeroed;
+use super::ground::Zeroed;
 use crate::monitor::record::fail;
 
 /// Written into the image's file by who starts the monitor, before there is a guest.
