@@ -167,7 +167,6 @@ unsafe extern "C" {
     fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
 }
 
-/// A row of the table.
 #[repr(transparent)]
 struct Row(Import);
 

@@ -51,7 +51,6 @@ impl Watch {
         }
     }
 
-    /// Whether anybody watches.
     pub(crate) fn is_on(&self) -> bool {
         !self.oracles.is_empty()
     }

@@ -140,14 +140,12 @@ pub(crate) fn form_of_run() -> Form {
     form.expect("the VMM checked that the lock has this form")
 }
 
-/// Returns the work of each vCPU in this run.
 pub(crate) fn workload_of_run() -> fn() {
     // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
     let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
     run[boot().workload as usize]
 }
 
-/// Returns the flags of this run's workload.
 pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }

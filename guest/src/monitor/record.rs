@@ -65,7 +65,6 @@ pub(crate) fn nobody_else_sends() {
     SENDING.store(false, Ordering::Relaxed);
 }
 
-/// Sends a line.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 120], used: 0 };
     // Cannot fail: what does not fit is cut.

@@ -15,7 +15,6 @@ workload! {
         ["wait", "hold", "unlock", "read-wait", "read-hold"] => run;
 }
 
-/// The workload on one vCPU.
 #[inline(never)]
 pub(crate) fn run() {
     let rounds = Rounds::of_this_vcpu();

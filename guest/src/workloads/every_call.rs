@@ -16,7 +16,6 @@ workload! {
 /// Most locks that a vCPU holds at once.
 const MOST_HELD: usize = 4;
 
-/// The workload on one vCPU.
 fn run() {
     let mut calls = EveryCall::of_this_vcpu(boot().lock_count as usize);
     Choices::of_this_vcpu().rounds(|choices| {

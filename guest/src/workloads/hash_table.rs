@@ -58,7 +58,6 @@ impl Table {
         key % self.buckets
     }
 
-    /// The lock of the key's bucket.
     fn lock(&self, key: usize) -> usize {
         self.bucket(key) % boot().lock_count as usize
     }

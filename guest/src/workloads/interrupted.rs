@@ -46,12 +46,10 @@ const _: () = assert!(HANDLER_WAIT < TIMES);
 /// How long vCPU 0 works between two interrupts.
 const INTERVAL_NS: u64 = 50_000;
 
-/// The lock of the handlers.
 fn handlers_lock() -> usize {
     boot().lock_count as usize - 1
 }
 
-/// The workload on one vCPU.
 fn run() {
     if cpu() == 0 {
         return device();

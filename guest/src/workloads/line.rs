@@ -85,7 +85,6 @@ fn work_if_any(iterations: u64) {
     }
 }
 
-/// The workload on one vCPU.
 #[inline(always)]
 fn over_and_over(operation: impl Fn(&mut u64)) {
     let (think, window, mut seen) = (iterations(boot().think_ns), &control().window, 0);

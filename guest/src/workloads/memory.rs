@@ -50,7 +50,6 @@ fn record(slot: usize, ticks: u64) {
     }
 }
 
-/// Counts records.
 fn records(pages: u64, shared: bool) {
     let space = join(shared);
     let think = iterations(boot().think_ns);

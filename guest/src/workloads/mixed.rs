@@ -19,7 +19,6 @@ workload! {
         [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_MIXED], ["wait", "hold", "unlock"] => run;
 }
 
-/// The workload on one vCPU.
 fn run() {
     let mut vcpu = Vcpu::new();
     work(vcpu.random.below(vcpu.think + 1));

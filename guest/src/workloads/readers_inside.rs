@@ -37,7 +37,6 @@ hot! {
     static LEFT: AtomicU64 = AtomicU64::new(0);
 }
 
-/// The workload on one vCPU.
 fn run() {
     let (sections, hold) = (Sections::of_this_vcpu(), iterations(boot().hold_ns));
     if cpu() == 0 { write(&sections, hold) } else { read(&sections, hold) }

@@ -32,7 +32,6 @@ impl<L: Layout> Queue<L> {
         Paged(Self { tail: CachePadded::new(Osq::new()), nodes: OsqNodes::new() })
     }
 
-    /// The workload on one vCPU.
     fn turns(&self) {
         turns(|| {
             while !self.tail.lock(&self.nodes, &Guest, || false) {

@@ -32,13 +32,11 @@ workload! {
 /// Slot of the results' times: from the end of a task's turn to the beginning of its next one.
 const QUEUED: usize = 5;
 
-/// Most tasks.
 const TASKS: usize = MAX_VCPUS;
 
 /// Time of a turn, on a pCPU.
 const TURN_NS: u64 = 1_000_000;
 
-/// State of a task.
 struct Task(CachePadded<UnsafeCell<Option<State>>>);
 
 struct State {

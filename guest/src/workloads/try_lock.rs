@@ -23,7 +23,6 @@ workload! {
 /// How often each vCPU has begun to use a lock or has done so: odd while it does.
 static USES: [CachePadded<AtomicU64>; MAX_VCPUS] = [const { CachePadded::new(AtomicU64::new(0)) }; MAX_VCPUS];
 
-/// The workload on one vCPU.
 fn run() {
     let sections = Sections::of_this_vcpu();
     let take = object::try_lock().expect("the VMM checked that this form has it");

@@ -22,7 +22,6 @@ pub use map::BATCH;
 /// No frame at this frame number.
 const ABSENT: u32 = u32::MAX;
 
-/// One domain.
 pub(crate) struct DomainState<S: Scheme> {
     pub(crate) id: u16,
     pub(crate) table: Table<S>,

@@ -20,7 +20,6 @@ pub(crate) struct Line<S: Scheme> {
     handles: Option<List<S::Kernel>>,
 }
 
-/// One domain's table.
 pub(crate) struct Table<S: Scheme> {
     line: &'static CachePadded<Line<S>>,
     /// Readers in the slots of all tables.

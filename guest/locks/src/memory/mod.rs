@@ -55,7 +55,6 @@ pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 pub(crate) struct Time([core::sync::atomic::AtomicU32; 2]);
 
 impl Time {
-    /// The time 0.
     pub(crate) const fn new() -> Self {
         Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
     }

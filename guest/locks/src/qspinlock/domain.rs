@@ -161,7 +161,6 @@ impl<P: Platform> Shared<'_, P> {
         self.platform.count(time, self.platform.now().saturating_sub(asleep));
     }
 
-    /// Ends the sleep of `cpu`.
     pub(super) fn kick(self, cpu: usize) {
         OF_SPINLOCKS.kick(self.platform, &self.cpus[cpu].own.kicked, cpu);
     }

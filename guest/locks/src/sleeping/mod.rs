@@ -245,7 +245,6 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         (first != 0).then_some(first)
     }
 
-    /// Whether `number` is the only one.
     pub(crate) fn is_only(&self, number: u32) -> bool {
         self.list.first.load(Relaxed) == number && self.list.last.load(Relaxed) == number
     }

@@ -9,8 +9,6 @@
 //! as it found them.
 //!
 //! Nodes of a CPU that a lock keeps until unlock may be released in any order: a mask ([`Slots`]) says which are free.
-//!
-//! Claiming and giving back need no read-modify-write, as for nodes of a level.
 
 use crate::{
     contract::{Event, Platform, Point},
@@ -202,7 +200,6 @@ pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
 pub(crate) struct KickStamp(Statistic);
 
 impl KickStamp {
-    /// The stamp of a CPU that was never kicked.
     pub(crate) const fn new() -> Self {
         Self(Statistic::new(0))
     }

@@ -282,7 +282,6 @@ fn spin(boot: &BootBlock, microseconds: u64) {
     }
 }
 
-/// Opens and closes the window.
 fn keep_window(boot: &BootBlock, request: &Request) {
     /// A millisecond where the APIC counts nanoseconds; elsewhere whatever it is, since only the TSC counts.
     const TICK: u32 = 1_000_000;

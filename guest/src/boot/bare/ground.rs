@@ -84,10 +84,8 @@ unsafe extern "C" {
     /// The table of segments that all CPUs start with: four entries.
     #[link_name = "haltkick_gdt"]
     pub(super) static SEGMENTS: [u64; 4];
-    /// Top-level page table.
     #[link_name = "haltkick_pml4"]
     pub(super) static PML4: u8;
-    /// The end of the image.
     #[link_name = "__haltkick_end"]
     pub(super) static IMAGE_END: u8;
 }

@@ -43,7 +43,6 @@ const IMAGE: u64 = 4 << 20;
 /// Bytes that the page tables of `start` map.
 const MAPPED: u64 = 1 << 30;
 
-/// Returns the request.
 pub(super) fn request() -> &'static Request {
     // SAFETY: written before there was a guest, never after.
     let request = unsafe { &*REQUEST.pointer() };

@@ -9,7 +9,6 @@ use super::ground::{CODE, SEGMENTS, TASK_STATE, Zeroed};
 use crate::cpu::apic;
 use crate::traps::exceptions;
 
-/// One CPU's.
 #[repr(C, align(64))]
 struct CpuTables {
     /// The common ones, then the task state's descriptor.
