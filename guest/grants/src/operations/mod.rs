@@ -210,6 +210,10 @@ pub struct Rest {
     pub handles: usize,
     /// Handles that are free, in the list that is their home, once.
     pub handles_home: usize,
+    /// Of a [`Stream`](crate::Stream), words of pages and disks that are not what they should be.
+    pub misplaced: usize,
+    /// Of a stream, pages that a kernel still lists.
+    pub listed: u32,
 }
 
 impl Rest {
@@ -222,11 +226,13 @@ impl Rest {
 
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pinned, in_use, mapped, reachable, held_frames, readers, handles, handles_home } = self;
+        let Self { pinned, in_use, mapped, reachable, held_frames, readers, .. } = self;
+        let Self { handles, handles_home, misplaced, listed, .. } = self;
         write!(
             f,
             "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {reachable} within reach of devices, \
-             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home"
+             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home; \
+             {misplaced} words misplaced, {listed} pages listed by a kernel"
         )
     }
 }
