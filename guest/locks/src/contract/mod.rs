@@ -62,6 +62,11 @@ pub trait RwLock<D>: Sync + Sized {
     fn write_unlock(&self, domain: &D, token: Self::WriteToken);
 }
 
+pub(crate) mod sealed {
+    /// Keeps a trait to the protocols and layouts that have been checked.
+    pub trait Sealed {}
+}
+
 /// Announces `activity` and pauses until `done`.
 #[inline(always)]
 pub(crate) fn wait_until<P: Platform>(platform: &P, activity: Activity, done: impl Fn() -> bool) {

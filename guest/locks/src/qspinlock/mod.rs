@@ -154,7 +154,7 @@ use domain::{HEAD, Memory, Node, Shared};
 use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point, poll},
+    contract::{Activity, Event, Lock, Platform, Point, poll, sealed},
     faults::mutant::mutant,
     memory::{AtomicU32, MODELLED, Ordering::*, fresh},
     waiting::Code,
@@ -234,11 +234,6 @@ pub trait Mode: sealed::Sealed + 'static {
 
     /// Releases a held lock.
     fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
-}
-
-pub(super) mod sealed {
-    /// Keeps [`Mode`](super::Mode) to the protocols that have been checked.
-    pub trait Sealed {}
 }
 
 /// Differences between a native and a paravirtual lock around the same queue.

@@ -8,12 +8,11 @@
 use super::{
     Mode, Queued,
     domain::{HALTED, HASHED, Memory, Node, RUNNING, Shared},
-    sealed,
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK, Word, try_lock},
 };
 
 use crate::{
-    contract::{Activity, Event, Platform, Point},
+    contract::{Activity, Event, Platform, Point, sealed},
     faults::mutant::mutant,
     memory::{AtomicU32, MODELLED, Ordering::*, fence},
     waiting::{Code, Patience, give_up_unless_in_section},

@@ -49,7 +49,7 @@
 use core::marker::PhantomData;
 
 use crate::{
-    contract::{Event, Platform, Point},
+    contract::{Event, Platform, Point, sealed},
     faults::mutant::mutant,
     memory::{AtomicU32, Ordering::*, array, const_unless_loom, fresh},
 };
@@ -83,10 +83,6 @@ pub enum Kind {
     Split,
     Cached,
     PrevCpu,
-}
-
-mod sealed {
-    pub trait Sealed {}
 }
 
 macro_rules! layouts {
