@@ -83,6 +83,7 @@ pub struct Activity {
 impl Activity {
     /// Activity of a vCPU at its start.
     #[must_use]
+    #[expect(clippy::new_without_default, reason = "made in constants")]
     pub const fn new() -> Self {
         Self {
             state: AtomicU32::new(ACTIVITY_OTHER),
@@ -94,12 +95,6 @@ impl Activity {
             tried: AtomicU32::new(0),
             _pad: [const { AtomicU8::new(0) }; 92],
         }
-    }
-}
-
-impl Default for Activity {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

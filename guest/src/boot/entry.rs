@@ -3,7 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags};
+use haltkick_hypercalls::{
+    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, PORT_BOOTED, PORT_EXIT, PORT_STARTED,
+};
 
 use crate::cpu::{halt, percpu, time};
 use crate::lock::form::Form;
@@ -47,14 +49,14 @@ pub(crate) fn run(cpu: u32) -> ! {
     // Relaxed, here and below: the VMM reads the count as a hint, and the time after the run.
     control.started.fetch_add(1, Ordering::Relaxed);
     if boot.flags.has(BootFlags::EACH_SAYS_STARTED) && !harm::keeps_silent() {
-        hypercall::started();
+        hypercall::out(PORT_STARTED, 0);
     }
     if control.workload_tsc.load(Ordering::Relaxed) == 0 {
         // Fails if another vCPU was first.
         _ = control.workload_tsc.compare_exchange(0, time::now(), Ordering::Relaxed, Ordering::Relaxed);
     }
     registry::workload_of_run()();
-    hypercall::exit()
+    hypercall::end(PORT_EXIT)
 }
 
 /// Work of vCPU 0 before any other vCPU runs.
@@ -71,5 +73,5 @@ fn boot_vcpu_only(form: &Form) {
         memory::init(form.faults);
     }
     control.booted_tsc.store(time::now(), Ordering::Relaxed);
-    hypercall::booted();
+    hypercall::out(PORT_BOOTED, 0);
 }

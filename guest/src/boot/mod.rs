@@ -3,4 +3,3 @@
 mod bare;
 pub(crate) mod entry;
 mod note;
-mod zeroed;

@@ -82,7 +82,6 @@ pub(crate) fn send(apic_id: u32, command: u32) {
     }
 }
 
-/// The calling CPU's APIC id.
 pub(crate) fn id() -> u32 {
     let id = read(ID);
     if IN_MEMORY.load(Ordering::Relaxed) { id >> 24 } else { id }

@@ -82,7 +82,6 @@ pub(crate) fn wait_for_interrupt() {
     unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
 }
 
-/// Wakes vCPU `cpu`.
 pub(crate) fn kick(cpu: u32) {
     if kicks_by_hypercall() {
         hypercall(KICK_CPU, 0, u64::from(apic_id(cpu)));

@@ -50,7 +50,6 @@ pub(crate) fn this() -> &'static VcpuArea {
     }
 }
 
-/// The area of vCPU `cpu`.
 #[inline(always)]
 pub(crate) fn area(cpu: usize) -> &'static VcpuArea {
     assert!(cpu < boot().vcpus as usize, "there is no such vCPU");
@@ -83,7 +82,6 @@ pub(crate) fn entries() -> &'static [AtomicU64] {
     entries_of(cpu() as u32)
 }
 
-/// Returns the entries of vCPU `cpu`.
 pub(crate) fn entries_of(cpu: u32) -> &'static [AtomicU64] {
     let locks = boot().lock_count;
     let row = boot().entries.0 + u64::from(cpu) * ENTRIES_ROW_BYTES as u64;
@@ -91,10 +89,18 @@ pub(crate) fn entries_of(cpu: u32) -> &'static [AtomicU64] {
     unsafe { core::slice::from_raw_parts(row as *const AtomicU64, locks as usize) }
 }
 
-/// All oracles.
 pub(crate) fn oracles() -> &'static [Oracle] {
     // SAFETY: the VMM laid out `lock_count` oracles there.
     unsafe { core::slice::from_raw_parts(boot().oracles.0 as *const Oracle, boot().lock_count as usize) }
+}
+
+/// The memory of `shared` as words.
+pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
+    // By its address, not by the reference: that does not allow to write to padding.
+    let address = (&raw const *shared).addr();
+    // SAFETY: the VMM, or `boot::bare`, has laid out this structure at an address of its own, zeroed, aligned to eight
+    // bytes and a multiple of that long. Rust uses it as atomics and padding everywhere; what padding holds is of no matter.
+    unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
 }
 
 /// Adds to a counter that only this vCPU writes. No LOCK prefix: the reader may see any earlier value.

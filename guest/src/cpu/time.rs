@@ -71,7 +71,7 @@ const PROBE_LEAST_ITERATIONS: u64 = 10;
 #[cold]
 #[inline(never)]
 fn timed_work(iterations: u64) {
-    let Timed { reading, working } = timed(iterations);
+    let (reading, working) = timed(iterations);
     let probes = &this().work;
     // Relaxed, here and below: the VMM reads them when this vCPU has stopped.
     probes.until_next.store(PROBE_PERIOD - 1, Ordering::Relaxed);
@@ -86,20 +86,13 @@ fn timed_work(iterations: u64) {
     probes.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
 }
 
-/// Ticks from one reading of the counter to the next.
-struct Timed {
-    /// With nothing between them.
-    reading: u64,
-    /// With the work between them.
-    working: u64,
-}
-
-fn timed(iterations: u64) -> Timed {
+/// Ticks from one reading of the counter to the next: with nothing between them, and with the work between them.
+fn timed(iterations: u64) -> (u64, u64) {
     let before = now_in_order();
     let start = now_in_order();
     work_loop(iterations);
     let end = now_in_order();
-    Timed { reading: start.saturating_sub(before), working: end.saturating_sub(start) }
+    (start.saturating_sub(before), end.saturating_sub(start))
 }
 
 /// `iterations` rounds of the reference loop: four dependent multiplications each, 12 cycles on most CPUs.
@@ -154,10 +147,11 @@ pub(crate) fn measure_work_rate() -> u64 {
 
     // The best of each by itself: an interruption of the first would make the difference too small.
     let best = |iterations: u64, probes: usize| {
-        let least = (0..probes).map(|_| timed(iterations)).fold((u64::MAX, u64::MAX), |least, timed| {
-            (least.0.min(timed.reading), least.1.min(timed.working))
-        });
-        least.1.saturating_sub(least.0).max(1)
+        let (mut reading, mut working) = (u64::MAX, u64::MAX);
+        for timed in (0..probes).map(|_| timed(iterations)) {
+            (reading, working) = (reading.min(timed.0), working.min(timed.1));
+        }
+        working.saturating_sub(reading).max(1)
     };
     let rate = |iterations: u64, ticks: u64| {
         // iterations / (ticks / tsc_khz * 1e6 ns) * 2^20 ns

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_UNLOCK};
 
 use crate::cpu::percpu::boot;
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::kind::{INSTANCE_BYTES, Kind};
 
 /// A lock's token on its way from a lock to an unlock that alone know its type: two registers.

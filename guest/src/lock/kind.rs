@@ -70,10 +70,10 @@ pub(crate) struct Paged<T>(pub(crate) T);
 
 /// Declares a kind of lock with the memory that its locks share; with `readers`, a reader-writer lock and a reference to that memory.
 macro_rules! guest_kind {
-    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
+    ($name:ident: $lock:ty, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
             Lock { lock, unlock, lock, unlock } <$lock as haltkick_locks::Lock<$domain_type>>::Token,
-            $name: $lock = $new,
+            $name: $lock = <$lock>::new(),
             $domain_type = {
                 static DOMAIN: $crate::lock::kind::Paged<$domain_type> = $crate::lock::kind::Paged($domain);
                 &DOMAIN.0

@@ -11,7 +11,7 @@ use haltkick_hypercalls::{ACTIVITY_HEAD, CPU_OFFSET, Import};
 use haltkick_locks::{Activity, Platform as _, Point};
 
 use crate::cpu::{percpu, time};
-use crate::image::field::padded;
+use crate::image::padded;
 use crate::lock::object;
 use crate::lock::platform::{self, Guest};
 use crate::observe::activity;
@@ -167,7 +167,6 @@ unsafe extern "C" {
     fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
 }
 
-/// A row of the table.
 #[repr(transparent)]
 struct Row(Import);
 

@@ -3,7 +3,6 @@
 //! Two checks that need no lock of their own. The owner word catches two vCPUs in one section at once. The plain
 //! counter catches what the owner word misses between its load and its store: an update that is lost leaves it
 //! short of the sum of the per-vCPU counts.
-
 //!
 //! `--oracle off` leaves both out: they are a load and two stores of a line that travels with the lock. A lock-free arm, the
 //! measure of the ideal, watches over a line of the vCPU's own instead, so that it is no faster for being unwatched.
@@ -52,7 +51,6 @@ impl Watch {
         }
     }
 
-    /// Whether anybody watches.
     pub(crate) fn is_on(&self) -> bool {
         !self.oracles.is_empty()
     }

@@ -66,11 +66,7 @@ fn page_table_work() {
 macro_rules! workloads_on_parts {
     ($times:tt, $without:expr; $($order:literal $name:literal, $summary:literal, |$kernel:ident| $run:expr;)+) => {$(
         $crate::lock::registry::workload! {
-            $order $name, $summary,
-            haltkick_hypercalls::WorkloadFlags::CHECKS_AT_REST
-                .with(haltkick_hypercalls::WorkloadFlags::NEEDS_PARTS)
-                .with(haltkick_hypercalls::WorkloadFlags::IDEAL_IS_LOCK_FREE),
-            $times => || {
+            $order $name, $summary, [CHECKS_AT_REST NEEDS_PARTS IDEAL_IS_LOCK_FREE], $times => || {
                 use $crate::lock::{kind::Part, parts};
 
                 fn with_parts<$kernel: haltkick_grants::Kernel>() {
@@ -85,7 +81,7 @@ macro_rules! workloads_on_parts {
                     Part::QspinlockNative => with_parts::<parts::OfQspinlockNative>(),
                     Part::QspinlockParavirt => with_parts::<parts::OfQspinlockParavirt>(),
                 }
-            }
+            };
         }
     )+};
 }

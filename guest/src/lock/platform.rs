@@ -4,7 +4,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_hypercalls::{
-    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BootFlags, MAX_VCPUS,
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BootFlags, MAX_VCPUS, PORT_POINT,
 };
 use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
 
@@ -179,7 +179,7 @@ pub(crate) fn pass(point: u32, activity: Option<Activity>) {
     if let Some(activity) = activity {
         activity::announce(activity);
     }
-    hypercall::point(point);
+    hypercall::out(PORT_POINT, point);
 }
 
 // The two crates number the activities alike, so that announcing one is a store and nothing else.

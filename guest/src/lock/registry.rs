@@ -6,11 +6,11 @@
 //! by which the VMM asks for it.
 #![expect(unsafe_code, reason = "statics in sections that the linker sorts and the VMM reads from the file")]
 
-use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, LockFlags, TIMES, WorkloadFlags};
+use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, TIMES, WorkloadFlags};
 use haltkick_locks::Point;
 
 use crate::cpu::percpu::boot;
-use crate::image::field::padded;
+use crate::image::padded;
 use crate::lock::calls::Calls;
 use crate::lock::form::Form;
 use crate::lock::object;
@@ -42,19 +42,11 @@ pub(crate) const fn descriptor(name: &str, summary: &str, flags: u32, times: &[&
     Descriptor { name: padded(name), summary: padded(summary), flags, reserved: 0, times: fields }
 }
 
-/// The flags that follow from a lock's forms.
-pub(crate) const fn lock_flags(flags: LockFlags, native: &Option<Form>, paravirt: &Option<Form>) -> u32 {
-    flags
-        .with_if(native.is_some(), LockFlags::HAS_NATIVE)
-        .with_if(paravirt.is_some(), LockFlags::HAS_PARAVIRT)
-        .0
-}
-
-/// Declares a lock: its place in the list, name, summary and flags, and its forms. A form is a kind that is declared elsewhere,
-/// or one that is declared right here in braces (see `guest_kind`).
+/// Declares locks: of each its place in the list, name, summary and flags, and its forms. A form is a kind that is declared
+/// elsewhere, or one that is declared right here in braces (see `guest_kind`).
 macro_rules! lock {
-    ($order:literal $name:literal, $summary:expr, $flags:expr;
-     $(native $native:tt)? $(paravirt $paravirt:tt)?) => {
+    ($($order:literal $name:literal, $summary:expr, [$($flag:ident)*];
+     $(native $native:tt)? $(paravirt $paravirt:tt)?)+) => {$(
         $($crate::lock::registry::declare!($native);)?
         $($crate::lock::registry::declare!($paravirt);)?
         #[expect(unsafe_code, reason = "entries of the tables that `registry` walks")]
@@ -64,9 +56,14 @@ macro_rules! lock {
 
             #[used]
             #[unsafe(link_section = concat!(".haltkick.locks.", $order))]
-            static DESCRIPTOR: haltkick_hypercalls::Descriptor = $crate::lock::registry::descriptor(
-                $name, $summary, $crate::lock::registry::lock_flags($flags, &NATIVE, &PARAVIRT), &[],
-            );
+            static DESCRIPTOR: haltkick_hypercalls::Descriptor = {
+                use haltkick_hypercalls::LockFlags;
+                let flags = LockFlags::NONE
+                    $(.with(LockFlags::$flag))*
+                    .with_if(NATIVE.is_some(), LockFlags::HAS_NATIVE)
+                    .with_if(PARAVIRT.is_some(), LockFlags::HAS_PARAVIRT);
+                $crate::lock::registry::descriptor($name, $summary, flags.0, &[])
+            };
 
             #[used]
             #[unsafe(link_section = concat!(".haltkick.calls.", $order))]
@@ -78,7 +75,7 @@ macro_rules! lock {
             static CODE: $crate::lock::registry::LockCode =
                 $crate::lock::registry::LockCode { native: NATIVE, paravirt: PARAVIRT };
         };
-    };
+    )+};
 }
 
 macro_rules! declare {
@@ -100,22 +97,25 @@ macro_rules! form {
     };
 }
 
-/// Declares a workload: its place in the list, name, summary and flags, what it reports in each of the results' times, and
-/// what each vCPU does.
+/// Declares workloads: of each its place in the list, name, summary and flags, what it reports in each of the results' times,
+/// and what each vCPU does.
 macro_rules! workload {
-    ($order:literal $name:literal, $summary:expr, $flags:expr, [$($time:literal),*] => $run:expr) => {
+    ($($order:literal $name:literal, $summary:expr, [$($flag:ident)*], [$($time:literal),*] => $run:expr;)+) => {$(
         #[expect(unsafe_code, reason = "entries of the tables that `registry` walks")]
         const _: () = {
             #[used]
             #[unsafe(link_section = concat!(".haltkick.workloads.", $order))]
-            static DESCRIPTOR: haltkick_hypercalls::Descriptor =
-                $crate::lock::registry::descriptor($name, $summary, $flags.0, &[$($time),*]);
+            static DESCRIPTOR: haltkick_hypercalls::Descriptor = {
+                use haltkick_hypercalls::WorkloadFlags;
+                let flags = WorkloadFlags::NONE $(.with(WorkloadFlags::$flag))*;
+                $crate::lock::registry::descriptor($name, $summary, flags.0, &[$($time),*])
+            };
 
             #[used]
             #[unsafe(link_section = concat!(".haltkick.run.", $order))]
             static RUN: fn() = $run;
         };
-    };
+    )+};
 }
 
 pub(crate) use {declare, form, lock, workload};
@@ -140,14 +140,12 @@ pub(crate) fn form_of_run() -> Form {
     form.expect("the VMM checked that the lock has this form")
 }
 
-/// Returns the work of each vCPU in this run.
 pub(crate) fn workload_of_run() -> fn() {
     // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
     let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
     run[boot().workload as usize]
 }
 
-/// Returns the flags of this run's workload.
 pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }

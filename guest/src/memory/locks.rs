@@ -42,8 +42,8 @@ impl Semaphore {
     /// A free one.
     pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
         let semaphore = match rules {
-            Rules::Today => AnyRwSem::Today(RwSem::with_rules()),
-            Rules::Of2018 => AnyRwSem::Of2018(RwSem::with_rules()),
+            Rules::Today => AnyRwSem::Today(RwSem::new()),
+            Rules::Of2018 => AnyRwSem::Of2018(RwSem::new()),
         };
         Self { semaphore, is_watched }
     }

@@ -89,7 +89,6 @@ fn room<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
     at as *mut T
 }
 
-/// `count` objects.
 fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T) -> &'static [T] {
     let at: *mut T = room(next, end, count);
     for i in 0..count {
@@ -101,7 +100,6 @@ fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T)
     unsafe { slice::from_raw_parts(at, count) }
 }
 
-/// All memory there is.
 pub(crate) fn memory() -> &'static Memory<Pool> {
     // SAFETY: `init` has placed it, on vCPU 0 before any workload; it lives as long as the guest.
     unsafe { &*MEMORY.load(Ordering::Relaxed) }

@@ -5,15 +5,13 @@
 use core::arch::asm;
 use core::fmt::{self, Write};
 
-use haltkick_hypercalls::{
-    BootFlags, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
-    PORT_POINT, PORT_STARTED, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
-};
+use haltkick_hypercalls::{BootFlags, PORT_CONSOLE, PORT_KICK, PORT_WAIT, PORT_YIELD, YIELD_TO_ANY};
 
 use crate::cpu::halt;
 use crate::cpu::percpu::boot;
 use crate::monitor::serve::serve;
 
+/// Rings `port`.
 #[inline(always)]
 pub(crate) fn out(port: u16, value: u32) {
     if boot().flags.has(BootFlags::BARE) {
@@ -45,54 +43,8 @@ pub(crate) fn yield_to(cpu: Option<u32>) {
     }
 }
 
-/// The boot vCPU is done; the others may start.
-pub(crate) fn booted() {
-    out(PORT_BOOTED, 0);
-}
-
-/// This vCPU has started. Returns when it is to enter its workload.
-pub(crate) fn started() {
-    out(PORT_STARTED, 0);
-}
-
-/// Makes the vCPUs that were asked to drop cached translations do so; see `mmu`.
-pub(crate) fn invalidate() {
-    out(PORT_INVALIDATE, 0);
-}
-
-/// This vCPU passes `point`; returns when it may go on.
-#[inline]
-pub(crate) fn point(point: u32) {
-    out(PORT_POINT, point);
-}
-
-/// One byte of text.
-pub(crate) fn console(byte: u8) {
-    out(PORT_CONSOLE, u32::from(byte));
-}
-
-/// The fixed amount of work is done.
-pub(crate) fn work_done() {
-    out(PORT_WORK_DONE, 0);
-}
-
-/// This vCPU is done.
-pub(crate) fn exit() -> ! {
-    never(PORT_EXIT)
-}
-
-/// The report of this vCPU says why.
-pub(crate) fn panic() -> ! {
-    never(PORT_PANIC)
-}
-
-/// The report of this vCPU holds the frame.
-pub(crate) fn exception() -> ! {
-    never(PORT_EXCEPTION)
-}
-
-/// The VMM does not enter this vCPU again; if it did, it would be told the same once more.
-fn never(port: u16) -> ! {
+/// Ends this vCPU: the VMM does not enter it again; if it did, it would be told the same once more.
+pub(crate) fn end(port: u16) -> ! {
     loop {
         out(port, 0);
     }
@@ -103,7 +55,7 @@ pub(crate) struct Console;
 
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.bytes().for_each(console);
+        text.bytes().for_each(|byte| out(PORT_CONSOLE, u32::from(byte)));
         Ok(())
     }
 }

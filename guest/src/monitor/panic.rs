@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_hypercalls::{MAX_VCPUS, PORT_PANIC};
 
 use crate::cpu::percpu;
 use crate::monitor::hypercall;
@@ -34,7 +34,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     // Relaxed: only this vCPU accesses its own.
     let panics_again = PANICKING.get(percpu::cpu()).is_none_or(|it| it.swap(true, Ordering::Relaxed));
     if panics_again {
-        hypercall::panic();
+        hypercall::end(PORT_PANIC);
     }
     let report = &percpu::this().report;
     let mut message = Bounded { buffer: &report.message, used: 0 };
@@ -46,5 +46,5 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
     report.message_len.store(message.used as u32, Ordering::Relaxed);
     report.file_len.store(file.used as u32, Ordering::Relaxed);
-    hypercall::panic()
+    hypercall::end(PORT_PANIC)
 }

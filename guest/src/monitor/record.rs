@@ -14,15 +14,13 @@
 //! | `error TEXT` | there was no run |
 //!
 //! Anything else is the guest's console.
-#![expect(unsafe_code, reason = "port I/O, and a look at shared structures as words")]
+#![expect(unsafe_code, reason = "port I/O")]
 
 use core::arch::asm;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{
-    BootBlock, BootFlags, Control, Oracle, QEMU_CONSOLE_PORT, QEMU_EXIT_PORT, VcpuArea,
-};
+use haltkick_hypercalls::{BootBlock, BootFlags, QEMU_CONSOLE_PORT, QEMU_EXIT_PORT};
 
 use crate::cpu::percpu;
 
@@ -67,7 +65,6 @@ pub(crate) fn nobody_else_sends() {
     SENDING.store(false, Ordering::Relaxed);
 }
 
-/// Sends a line.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 120], used: 0 };
     // Cannot fail: what does not fit is cut.
@@ -110,9 +107,9 @@ pub(crate) fn shared_memory(boot: &BootBlock) {
     if PREEMPTED_SEEN.load(Ordering::Relaxed) {
         line(format_args!("preempted_seen"));
     }
-    words::<Control>("control", 0, percpu::control());
+    words("control", 0, percpu::words(percpu::control()));
     for lock in 0..boot.lock_count {
-        words::<Oracle>("oracle", lock, &percpu::oracles()[lock as usize]);
+        words("oracle", lock, percpu::words(&percpu::oracles()[lock as usize]));
     }
     (0..boot.vcpus).for_each(report);
     line(format_args!("end"));
@@ -120,18 +117,12 @@ pub(crate) fn shared_memory(boot: &BootBlock) {
 
 /// One vCPU's area, and its counters of sections.
 pub(crate) fn report(cpu: u32) {
-    words::<VcpuArea>("vcpu", cpu, percpu::area(cpu as usize));
-    send_words("entries", cpu, percpu::entries_of(cpu));
+    words("vcpu", cpu, percpu::words(percpu::area(cpu as usize)));
+    words("entries", cpu, percpu::entries_of(cpu));
 }
 
-fn words<T>(name: &str, index: u32, structure: &T) {
-    let first: *const AtomicU64 = (&raw const *structure).cast();
-    // SAFETY: the structure, which is aligned to more than eight bytes and made of atomics and padding. The vCPUs that
-    // wrote to it with other sizes have stopped.
-    send_words(name, index, unsafe { core::slice::from_raw_parts(first, size_of::<T>() / 8) });
-}
-
-fn send_words(name: &str, index: u32, words: &[AtomicU64]) {
+/// Those of a structure that are not zero. The vCPUs that wrote to it with other sizes have stopped.
+fn words(name: &str, index: u32, words: &[AtomicU64]) {
     for (word, value) in words.iter().enumerate() {
         let value = value.load(Ordering::Relaxed);
         if value != 0 {

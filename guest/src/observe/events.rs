@@ -5,7 +5,7 @@ use haltkick_grants::Counter;
 use haltkick_hypercalls::LOCK_EVENTS;
 use haltkick_locks::Event;
 
-use crate::image::field::padded;
+use crate::image::padded;
 
 /// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
 /// tables count, from [`WORKLOAD_EVENTS`] on those of workloads.

@@ -29,7 +29,6 @@ impl Stamps {
         Self { ordered }
     }
 
-    /// The clock, in ticks.
     #[inline(always)]
     pub(crate) fn now(self) -> u64 {
         if !self.ordered {

@@ -7,12 +7,10 @@ use haltkick_hypercalls::{TRACE_SECTIONS_OFFSET, TraceSection, trace_ring_bytes}
 
 use crate::cpu::percpu::{add, boot, cpu};
 
-/// The ring of one vCPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring(Option<(&'static AtomicU64, &'static [TraceSection])>);
 
 impl Ring {
-    /// The calling vCPU's.
     pub(crate) fn of_this_vcpu() -> Self {
         let (rings, sections) = (boot().trace_rings.0, boot().trace_sections);
         if rings == 0 {
@@ -28,7 +26,6 @@ impl Ring {
         Self(Some(ring))
     }
 
-    /// The ring's memory.
     pub(crate) fn words(self) -> &'static [AtomicU64] {
         let bytes = trace_ring_bytes(boot().trace_sections);
         match self.0 {
@@ -38,7 +35,6 @@ impl Ring {
         }
     }
 
-    /// Forgets all sections.
     pub(crate) fn forget(self) {
         if let Some((written, _)) = self.0 {
             written.store(0, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
-    EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, STALE_INTERRUPT, VcpuArea, WAKE_VECTOR,
+    EXCEPTION_STACK_OFFSET, Invalidation, PORT_EXCEPTION, STALE_ALL, STALE_INTERRUPT, VcpuArea, WAKE_VECTOR,
 };
 
 use crate::cpu::{apic, percpu};
@@ -221,23 +221,29 @@ unsafe extern "C" {
     pub(crate) static STUBS: u8;
 }
 
+/// What the CPU pushes of the interrupted code, lowest address first.
+#[repr(C)]
+struct Interrupted {
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    _ss: u64,
+}
+
 /// Values that a stub and the CPU have pushed, lowest address first.
 #[repr(C)]
 struct Frame {
     vector: u64,
     error_code: u64,
-    rip: u64,
-    cs: u64,
-    rflags: u64,
-    rsp: u64,
-    ss: u64,
+    interrupted: Interrupted,
 }
 
 extern "C" fn report(frame: &Frame) -> ! {
     let cr2: u64;
     // SAFETY: every vector is entered through an interrupt gate to ring 0, where CR2 may be read.
     unsafe { asm!("mov {}, cr2", out(reg) cr2, options(nomem, nostack, preserves_flags)) };
-    give_up(frame, cr2)
+    give_up(frame.vector, frame.error_code, &frame.interrupted, cr2)
 }
 
 /// Registers that `haltkick_page_fault` has saved, lowest address first. The handler may change any of them.
@@ -245,43 +251,37 @@ extern "C" fn report(frame: &Frame) -> ! {
 struct Trap {
     _r11_to_rcx: [u64; 8],
     rax: u64,
-    rip: u64,
-    cs: u64,
-    rflags: u64,
-    rsp: u64,
-    ss: u64,
+    interrupted: Interrupted,
 }
 
 /// A page fault at `address`. On return the interrupted code goes on as `trap` says.
 extern "C" fn page_fault(trap: &mut Trap, address: u64, error_code: u64) {
-    match (faults::handle(address, error_code), user::after_access(trap.rip)) {
+    match (faults::handle(address, error_code), user::after_access(trap.interrupted.rip)) {
         (faults::Verdict::Retry, _) => {}
         (faults::Verdict::Signal(signal), Some(end)) => {
             trap.rax = user::number(signal);
-            trap.rip = end;
+            trap.interrupted.rip = end;
         }
         (faults::Verdict::Signal(_) | faults::Verdict::NotMine, _) => {
-            let Trap { rip, cs, rflags, rsp, ss, .. } = *trap;
-            give_up(&Frame { vector: PAGE_FAULT, error_code, rip, cs, rflags, rsp, ss }, address)
+            give_up(PAGE_FAULT, error_code, &trap.interrupted, address)
         }
     }
 }
 
 /// Tells the VMM of an exception without a handler.
-fn give_up(frame: &Frame, cr2: u64) -> ! {
+fn give_up(vector: u64, error_code: u64, interrupted: &Interrupted, cr2: u64) -> ! {
     let report = &percpu::this().report;
     // Relaxed: the VMM reads the report after the exit that ends this vCPU.
     for (field, value) in [
-        (&report.code, frame.vector),
-        (&report.error_code, frame.error_code),
-        (&report.rip, frame.rip),
-        (&report.cs, frame.cs),
-        (&report.rflags, frame.rflags),
-        (&report.rsp, frame.rsp),
+        (&report.code, vector),
+        (&report.error_code, error_code),
+        (&report.rip, interrupted.rip),
+        (&report.cs, interrupted.cs),
+        (&report.rflags, interrupted.rflags),
+        (&report.rsp, interrupted.rsp),
         (&report.cr2, cr2),
     ] {
         field.store(value, Ordering::Relaxed);
     }
-    let _ = frame.ss;
-    hypercall::exception()
+    hypercall::end(PORT_EXCEPTION)
 }

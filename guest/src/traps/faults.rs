@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use haltkick_mm::{Access, Error};
 
-/// Outcome of a fault.
 pub(crate) enum Verdict {
     /// The page is there now: the instruction is executed again.
     Retry,

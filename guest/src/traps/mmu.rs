@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{STALE_ALL, STALE_INTERRUPT};
+use haltkick_hypercalls::{PORT_INVALIDATE, STALE_ALL, STALE_INTERRUPT};
 
 use crate::cpu::percpu;
 use crate::monitor::hypercall;
@@ -61,7 +61,7 @@ pub(crate) fn interrupt(cpu: usize) {
     // First what, then that: as in `invalidate_others`.
     invalidation.stale.fetch_or(STALE_INTERRUPT, Ordering::SeqCst);
     invalidation.requested.fetch_max(next_ticket(), Ordering::SeqCst);
-    hypercall::invalidate();
+    hypercall::out(PORT_INVALIDATE, 0);
 }
 
 /// Makes the other vCPUs of `cpus` drop their cached translation of `page`, or all of them, and waits until
@@ -90,7 +90,7 @@ pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone, page:
     if asked == 0 {
         return 0;
     }
-    hypercall::invalidate();
+    hypercall::out(PORT_INVALIDATE, 0);
     for cpu in others {
         let area = percpu::area(cpu);
         // The set may have grown: a vCPU that was not asked has joined since, with nothing cached that is

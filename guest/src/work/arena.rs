@@ -24,7 +24,6 @@ pub(crate) struct Arena {
 // SAFETY: `slice` gives each byte to one caller only.
 unsafe impl Sync for Arena {}
 
-/// The guest's arena.
 pub(crate) static ARENA: Arena = Arena { bytes: UnsafeCell::new([0; BYTES]), used: AtomicUsize::new(0) };
 
 impl Memory for Arena {

@@ -10,7 +10,7 @@ use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED};
 
 use crate::cpu::percpu::{boot, control, cpu};
 use crate::cpu::time::{iterations, now, ticks, work};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::monitor::hypercall;
 use crate::work::random::{Random, log2, power_of_half};
 

@@ -12,7 +12,6 @@ use crate::cpu::percpu::{add, boot, cpu};
 use crate::lock::{calls, registry};
 use crate::work::arena::ARENA;
 
-/// A line of data.
 #[repr(align(64))]
 struct Line(AtomicU64);
 

@@ -3,8 +3,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use haltkick_hypercalls::PORT_WORK_DONE;
+
 use crate::cpu::percpu::boot;
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::monitor::hypercall;
 
 /// Sections per job: enough that taking jobs is rare, few enough that no vCPU is left with much at the end.
@@ -27,6 +29,6 @@ pub(crate) fn take() -> Option<u64> {
 pub(crate) fn done(sections: u64) {
     // Relaxed: the sum decides, and it reaches the total once.
     if DONE.fetch_add(sections, Ordering::Relaxed) + sections == boot().shape.work_sections {
-        hypercall::work_done();
+        hypercall::out(PORT_WORK_DONE, 0);
     }
 }

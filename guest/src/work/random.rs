@@ -18,7 +18,6 @@ impl Random {
         Self(mix(seed.wrapping_add((cpu as u64 + 1).wrapping_mul(STEP))))
     }
 
-    /// Any number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)

@@ -7,11 +7,11 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WINDOW_CLOSED;
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::now;
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;
@@ -19,7 +19,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "130" "barrier", "work for --think, then spin until all vCPUs have done so",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IS_SHAPED), ["barrier"] => run
+        [TAKES_NO_LOCK IS_SHAPED], ["barrier"] => run;
 }
 
 /// Slot of the results' times.

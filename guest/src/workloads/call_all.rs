@@ -6,8 +6,6 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::WorkloadFlags;
-
 use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::now;
 use crate::lock::measure::end_round;
@@ -18,7 +16,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "150" "call-all", "work for --think, then have all other vCPUs drop their cached translations, and wait for them",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::USES_MEMORY).with(WorkloadFlags::IS_SHAPED), ["call"] => run
+        [TAKES_NO_LOCK USES_MEMORY IS_SHAPED], ["call"] => run;
 }
 
 /// Slot of the results' times.

@@ -1,7 +1,5 @@
 //! Work without a lock: what a change to a lock must leave as it is.
 
-use haltkick_hypercalls::WorkloadFlags;
-
 use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::measure::end_round;
@@ -9,7 +7,7 @@ use crate::lock::registry::workload;
 
 workload! {
     "070" "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE), [] => run
+        [TAKES_NO_LOCK IDEAL_IS_LOCK_FREE], [] => run;
 }
 
 /// The workload on one vCPU. One round of hold and think is one operation.

@@ -3,8 +3,6 @@
 //! `--read-share` makes some of the sections read only, of another length (`--read-hold`). `--footprint` has each section walk
 //! that many cache lines of its lock, and `--dirty` write some of them.
 
-use haltkick_hypercalls::WorkloadFlags;
-
 use crate::cpu::time::work;
 use crate::lock::registry::workload;
 use crate::work::choice::Choices;
@@ -13,12 +11,10 @@ use crate::work::shares::Shares;
 
 workload! {
     "010" "critical-section", "lock, work for --hold, unlock, work for --think",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::IS_SHAPED).with(WorkloadFlags::HAS_ARRIVALS).with(WorkloadFlags::CAN_EMBED),
-    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_SHAPED HAS_ARRIVALS CAN_EMBED],
+        ["wait", "hold", "unlock", "read-wait", "read-hold"] => run;
 }
 
-/// The workload on one vCPU.
 #[inline(never)]
 pub(crate) fn run() {
     let rounds = Rounds::of_this_vcpu();

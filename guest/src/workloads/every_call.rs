@@ -1,7 +1,5 @@
 //! All that a lock can do, in turn: sections that exclude, sections of readers, tries, and several locks at once.
 
-use haltkick_hypercalls::WorkloadFlags;
-
 use crate::cpu::percpu::{boot, cpu};
 use crate::cpu::time::work;
 use crate::lock::calls::TryFunction;
@@ -12,13 +10,12 @@ use crate::work::choice::Choices;
 
 workload! {
     "017" "every-call", "sections of all kinds in turn, up to four locks at once; simulated, vCPUs are off at each instruction",
-    WorkloadFlags::IS_MEDDLED_WITH.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run
+        [IS_MEDDLED_WITH NOTES_WAITS], ["wait", "hold", "unlock"] => run;
 }
 
 /// Most locks that a vCPU holds at once.
 const MOST_HELD: usize = 4;
 
-/// The workload on one vCPU.
 fn run() {
     let mut calls = EveryCall::of_this_vcpu(boot().lock_count as usize);
     Choices::of_this_vcpu().rounds(|choices| {

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_LOCKS, WorkloadFlags};
+use haltkick_hypercalls::MAX_LOCKS;
 
 use crate::cpu::percpu::{add, boot, cpu};
 use crate::cpu::time::{iterations, work};
@@ -17,15 +17,11 @@ use crate::work::choice::dice;
 
 workload! {
     "040" "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 256 / 8 }>
-}
-workload! {
+        [NOTES_SECTIONS NOTES_WAITS], ["wait", "hold", "unlock"] => run::<{ 256 / 8 }>;
     "050" "copy-1024", "the same with blocks of 1024 bytes",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 1024 / 8 }>
-}
-workload! {
+        [NOTES_SECTIONS NOTES_WAITS], ["wait", "hold", "unlock"] => run::<{ 1024 / 8 }>;
     "060" "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 4096 / 8 }>
+        [NOTES_SECTIONS NOTES_WAITS], ["wait", "hold", "unlock"] => run::<{ 4096 / 8 }>;
 }
 
 /// Words of a file: four of the largest blocks.

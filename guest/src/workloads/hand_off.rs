@@ -4,11 +4,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WINDOW_CLOSED;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
@@ -20,8 +20,8 @@ hot! {
 
 workload! {
     "030" "hand-off",
-    "a token goes round by kick and wait, without a lock, after work for --hold: the cost of any handoff to a sleeper",
-    WorkloadFlags::TAKES_NO_LOCK, [] => run
+        "a token goes round by kick and wait, without a lock, after work for --hold: the cost of any handoff to a sleeper",
+        [TAKES_NO_LOCK], [] => run;
 }
 
 /// The workload on one vCPU. Passing the token on once counts as one operation.

@@ -3,39 +3,31 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, PORT_BASE, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{
+    ACTIVITY_HOLDER, PORT_BASE, PORT_BOOTED, PORT_CONSOLE, PORT_INVALIDATE, PORT_POINT, PORT_STARTED,
+    PORT_WORK_DONE, WINDOW_CLOSED, WINDOW_OPEN,
+};
 
-use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this};
+use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::{workload, workload_of_run};
 use crate::monitor::hypercall;
 use crate::observe::trace;
 use crate::work::choice::dice;
-use crate::workloads::selftest::words;
 
 workload! {
     "380" "selftest-not-started", "all vCPUs say that none has started, and never stand still",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => not_started
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => not_started;
     "382" "selftest-feeder", "vCPU 0 yields to vCPU 1 whenever it runs; the others do nothing but work",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => feeder
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => feeder;
     "384" "selftest-flood", "every vCPU asks all others to drop their translations, as fast as it can",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => flood
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => flood;
     "387" "selftest-split-lock", "every vCPU increments a word that lies in two cache lines, with the lock prefix, as fast as it can",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => split_lock
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => split_lock;
     "388" "selftest-rewrite", "every vCPU writes code that is made up over code that others run, and runs it",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => rewrite
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => rewrite;
     "386" "selftest-harm", "every vCPU rings anything with any number and writes anything into all shared memory",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => harm
+        [IS_SELFTEST TAKES_NO_LOCK], [] => harm;
 }
 
 /// Whether no vCPU of this run says that it has started.
@@ -68,7 +60,7 @@ fn flood() {
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let others = (0..boot().vcpus as usize).filter(|&other| other != cpu());
         others.for_each(|other| _ = area(other).invalidation.requested.fetch_add(1, Ordering::Relaxed));
-        hypercall::invalidate();
+        hypercall::out(PORT_INVALIDATE, 0);
         add(&this().results.acquisitions, 1);
     }
 }
@@ -125,13 +117,13 @@ fn harm() {
                 hypercall::kick(cpu() as u32);
                 hypercall::wait();
             }
-            9 => hypercall::booted(),
-            10 => hypercall::invalidate(),
-            11 => hypercall::point(argument),
-            12 => hypercall::work_done(),
-            13 => hypercall::console(argument as u8),
+            9 => hypercall::out(PORT_BOOTED, 0),
+            10 => hypercall::out(PORT_INVALIDATE, 0),
+            11 => hypercall::out(PORT_POINT, argument),
+            12 => hypercall::out(PORT_WORK_DONE, 0),
+            13 => hypercall::out(PORT_CONSOLE, argument & 0xff),
             14 if draw() % ANY_BELL == 0 => hypercall::out(PORT_BASE + (draw() % 64) as u16, argument),
-            15 => hypercall::started(),
+            15 => hypercall::out(PORT_STARTED, 0),
             _ => work(draw() % much.max(1)),
         }
     }

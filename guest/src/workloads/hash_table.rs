@@ -9,7 +9,6 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_grants::Memory as _;
-use haltkick_hypercalls::WorkloadFlags;
 
 use crate::cpu::percpu::boot;
 use crate::cpu::time::work;
@@ -21,15 +20,11 @@ use crate::work::shares::Shares;
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
-        .with(WorkloadFlags::IS_SHAPED),
-    ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(boot().lock_count as usize)
-}
-workload! {
+        [NOTES_SECTIONS NOTES_WAITS CHECKS_AT_REST IS_SHAPED],
+        ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(boot().lock_count as usize);
     "105" "hash-table-global", "the same with 512 buckets that share --locks locks: one for the whole table by default",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
-        .with(WorkloadFlags::IS_SHAPED),
-    ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(GLOBAL_BUCKETS)
+        [NOTES_SECTIONS NOTES_WAITS CHECKS_AT_REST IS_SHAPED],
+        ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(GLOBAL_BUCKETS);
 }
 
 /// Buckets of a table whose size has nothing to do with its locks.
@@ -63,7 +58,6 @@ impl Table {
         key % self.buckets
     }
 
-    /// The lock of the key's bucket.
     fn lock(&self, key: usize) -> usize {
         self.bucket(key) % boot().lock_count as usize
     }

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
@@ -14,7 +14,7 @@ use crate::lock::registry::workload;
 
 workload! {
     "300" "hint-check", "every vCPU compares a neighbour's preempted flag with whether that neighbour runs",
-    WorkloadFlags::TAKES_NO_LOCK, [] => run
+        [TAKES_NO_LOCK], [] => run;
 }
 
 /// The workload on one vCPU; one look counts as one operation.

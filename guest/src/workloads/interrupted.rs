@@ -13,9 +13,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{
-    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED, WorkloadFlags,
-};
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED};
 use haltkick_locks::{CachePadded, Platform as _};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
@@ -32,19 +30,12 @@ use crate::workloads::every_call::EveryCall;
 
 workload! {
     "170" "interrupted", "vCPU 0 interrupts the others anywhere in sections and slow paths; the handler takes the last lock (--locks 2)",
-    WorkloadFlags::INTERRUPTS.with(WorkloadFlags::NOTES_WAITS),
-    ["wait", "hold", "unlock", "interrupt", "handler-wait"] => run
-}
-
-workload! {
+        [INTERRUPTS NOTES_WAITS], ["wait", "hold", "unlock", "interrupt", "handler-wait"] => run;
     "175" "interrupted-each", "the same by a simulated machine, before each instruction of the lock in turn; reads and tries, too",
-    WorkloadFlags::INTERRUPTS.with(WorkloadFlags::IS_MEDDLED_WITH).with(WorkloadFlags::NOTES_WAITS),
-    ["wait", "hold", "unlock", "interrupt", "handler-wait"] => interrupted_each
-}
-
-workload! {
+        [INTERRUPTS IS_MEDDLED_WITH NOTES_WAITS],
+        ["wait", "hold", "unlock", "interrupt", "handler-wait"] => interrupted_each;
     "387" "selftest-interrupt", "every vCPU interrupts itself: at once, or after it has looked whether to sleep (--locks 2)",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK).with(WorkloadFlags::INTERRUPTS), [] => selftest
+        [IS_SELFTEST TAKES_NO_LOCK INTERRUPTS], [] => selftest;
 }
 
 /// Slots of the results' times.
@@ -55,12 +46,10 @@ const _: () = assert!(HANDLER_WAIT < TIMES);
 /// How long vCPU 0 works between two interrupts.
 const INTERVAL_NS: u64 = 50_000;
 
-/// The lock of the handlers.
 fn handlers_lock() -> usize {
     boot().lock_count as usize - 1
 }
 
-/// The workload on one vCPU.
 fn run() {
     if cpu() == 0 {
         return device();

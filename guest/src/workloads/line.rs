@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_grants::Kernel as _;
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 use haltkick_locks::{RwLock as _, UnfairRwLock};
 
 use crate::cpu::percpu::{add, boot, control, this};
@@ -28,9 +28,7 @@ static READ_LOCK: Paged<UnfairRwLock> = Paged(UnfairRwLock::new());
 macro_rules! workloads {
     ($($order:literal $name:literal, $summary:literal, |$seen:pat_param| $operation:expr;)+) => {$(
         workload! {
-            $order $name, $summary, WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::HAS_WORK_FOR_EACH), [] => || {
-                over_and_over(|$seen| $operation);
-            }
+            $order $name, $summary, [TAKES_NO_LOCK HAS_WORK_FOR_EACH], [] => || over_and_over(|$seen| $operation);
         }
     )+};
 }
@@ -39,10 +37,10 @@ macro_rules! workloads {
 macro_rules! locked {
     ($order:literal $name:literal, $summary:literal, $with:path) => {
         workload! {
-            $order $name, $summary, WorkloadFlags::HAS_WORK_FOR_EACH, [] => || {
+            $order $name, $summary, [HAS_WORK_FOR_EACH], [] => || {
                 let hold = iterations(boot().hold_ns);
                 over_and_over(|_| $with(0, || work_if_any(hold)));
-            }
+            };
         }
     };
 }
@@ -87,7 +85,6 @@ fn work_if_any(iterations: u64) {
     }
 }
 
-/// The workload on one vCPU.
 #[inline(always)]
 fn over_and_over(operation: impl Fn(&mut u64)) {
     let (think, window, mut seen) = (iterations(boot().think_ns), &control().window, 0);

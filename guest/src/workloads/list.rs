@@ -10,7 +10,6 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haltkick_grants::Memory as _;
-use haltkick_hypercalls::WorkloadFlags;
 
 use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::work;
@@ -24,15 +23,10 @@ use crate::work::shares::Shares;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
-        .with(WorkloadFlags::IS_SHAPED),
-    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
-}
-
-workload! {
+        [NOTES_SECTIONS NOTES_WAITS CHECKS_AT_REST IS_SHAPED],
+        ["wait", "hold", "unlock", "read-wait", "read-hold"] => run;
     "115" "list-refcount", "walk a linked list (--footprint nodes), holding a reference count of each node instead of a lock",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::CHECKS_AT_REST)
-        .with(WorkloadFlags::IS_SHAPED), [] => count_references
+        [TAKES_NO_LOCK CHECKS_AT_REST IS_SHAPED], [] => count_references;
 }
 
 /// Nodes of a list, unless the run asks for others.

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
@@ -19,42 +19,28 @@ use crate::work::at_rest;
 use crate::work::choice::dice;
 use crate::work::random::Random;
 
-const FAULTS: WorkloadFlags =
-    WorkloadFlags::USES_MEMORY.with(WorkloadFlags::FAULTS_PAGES).with(WorkloadFlags::CHECKS_AT_REST);
-const SELFTEST: WorkloadFlags = WorkloadFlags::IS_SELFTEST;
-
 /// Slots of the results' times: that of a fault, and what mapping and unmapping (or a writer's change) took.
 const FAULT: usize = 0;
 const CHANGE: usize = 1;
 
 workload! {
     // One page a record, as the benchmark of 2018 did.
-    "410" "fault-map-touch", "map one page, touch it, unmap it", FAULTS,
-    ["fault", "map-unmap"] => || records(1, excludes())
-}
-workload! {
+    "410" "fault-map-touch", "map one page, touch it, unmap it",
+        [USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "map-unmap"] => || records(1, excludes());
     // Several faults for each map and unmap.
-    "420" "fault-many", "map 64 pages, touch each, unmap them", FAULTS,
-    ["fault", "map-unmap"] => || records(64, excludes())
-}
-workload! {
+    "420" "fault-many", "map 64 pages, touch each, unmap them",
+        [USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "map-unmap"] => || records(64, excludes());
     "430" "fault-read-mostly",
-    "fault pages in and discard them; every eighth vCPU maps, protects, unmaps now and then", FAULTS,
-    ["fault", "change"] => read_mostly
-}
-workload! {
+        "fault pages in and discard them; every eighth vCPU maps, protects, unmaps now and then",
+        [USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "change"] => read_mostly;
     // Without sharing: this must not get slower.
-    "440" "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own", FAULTS,
-    ["fault", "map-unmap"] => || records(1, false)
-}
-workload! {
+    "440" "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own",
+        [USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "map-unmap"] => || records(1, false);
     "390" "selftest-memory",
-    "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",
-    SELFTEST.with(WorkloadFlags::USES_MEMORY).with(WorkloadFlags::FAULTS_PAGES), ["fault"] => selftest
-}
-workload! {
-    "400" "selftest-leak", "fault-map-touch, in which vCPU 0 forgets to unmap a page", SELFTEST.with(FAULTS),
-    ["fault", "map-unmap"] => leak
+        "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",
+        [IS_SELFTEST USES_MEMORY FAULTS_PAGES], ["fault"] => selftest;
+    "400" "selftest-leak", "fault-map-touch, in which vCPU 0 forgets to unmap a page",
+        [IS_SELFTEST USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "map-unmap"] => leak;
 }
 
 /// Counts a time, if the window is open.
@@ -64,7 +50,6 @@ fn record(slot: usize, ticks: u64) {
     }
 }
 
-/// Counts records.
 fn records(pages: u64, shared: bool) {
     let space = join(shared);
     let think = iterations(boot().think_ns);

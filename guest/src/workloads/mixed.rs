@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, on_cpu, work};
@@ -15,13 +15,10 @@ use crate::work::random::Random;
 
 workload! {
     "020" "mixed",
-    "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::IS_MIXED),
-    ["wait", "hold", "unlock"] => run
+        "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_MIXED], ["wait", "hold", "unlock"] => run;
 }
 
-/// The workload on one vCPU.
 fn run() {
     let mut vcpu = Vcpu::new();
     work(vcpu.random.below(vcpu.think + 1));
@@ -52,16 +49,6 @@ struct Vcpu {
     sections: Sections,
 }
 
-/// Cost of one section.
-struct Section {
-    index: usize,
-    /// A lock above it to take inside, so that no two vCPUs can wait for each other.
-    inner: Option<usize>,
-    work: u64,
-    /// Whether its vCPU asks for a longer slice while it is in it.
-    asks_for_grace: bool,
-}
-
 impl Vcpu {
     fn new() -> Self {
         Self {
@@ -73,38 +60,29 @@ impl Vcpu {
         }
     }
 
-    /// One section and the work after it, which varies by half to either side.
+    /// One section under its lock or locks, with what it took to get and to release them, and the work after it, which
+    /// varies by half to either side.
     fn round(&mut self, counts: bool) {
-        let section = self.choose();
-        self.under_locks(&section, counts);
-        let think = self.think;
-        work(think / 2 + self.random.below(think + 1));
-    }
-
-    fn choose(&mut self) -> Section {
         let locks = u64::from(boot().lock_count);
         let index = self.random.below(locks) as usize;
         let long = self.random.one_in(boot().shape.long_one_in);
+        // A lock above it to take inside, so that no two vCPUs can wait for each other.
         let above = locks as usize - 1 - index;
         let nested = above > 0 && self.random.one_in(boot().shape.nested_one_in);
         let inner = nested.then(|| index + 1 + self.random.below(above as u64) as usize);
-        let work = if long { self.long_hold } else { self.hold };
-        let asks_for_grace = !(long && boot().shape.flags.has(ShapeFlags::ONLY_SHORT_ASK));
-        Section { index, inner, work, asks_for_grace }
-    }
+        let hold = if long { self.long_hold } else { self.hold };
+        let asks_for_no_grace = long && boot().shape.flags.has(ShapeFlags::ONLY_SHORT_ASK);
 
-    /// A section under its lock or locks, with what it took to get and to release them.
-    fn under_locks(&self, section: &Section, counts: bool) {
         let asked = on_cpu();
         let (mut lock_ticks, mut leaving) = (0, 0);
         let asks_not = &this().activity.asks_for_no_grace;
-        let times = self.sections.exclusive(section.index, || {
+        let times = self.sections.exclusive(index, || {
             lock_ticks = on_cpu().wrapping_sub(asked);
             // Relaxed: this line is this vCPU's own, and the VMM reads it when it has stopped.
-            asks_not.store(u32::from(!section.asks_for_grace), Ordering::Relaxed);
-            match section.inner {
-                Some(inner) => lock_ticks += self.inside(inner, section.work),
-                None => work(section.work),
+            asks_not.store(u32::from(asks_for_no_grace), Ordering::Relaxed);
+            match inner {
+                Some(inner) => lock_ticks += self.inside(inner, hold),
+                None => work(hold),
             }
             asks_not.store(0, Ordering::Relaxed);
             leaving = on_cpu();
@@ -114,6 +92,7 @@ impl Vcpu {
             measure::count(&times);
             add(&this().results.lock_ticks, lock_ticks);
         }
+        work(self.think / 2 + self.random.below(self.think + 1));
     }
 
     /// The inner of two nested sections, with half of the work in it. Ticks on the pCPU in its lock's code.

@@ -9,7 +9,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use haltkick_hypercalls::{BootFlags, MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{BootFlags, MAX_VCPUS, WINDOW_CLOSED};
 use haltkick_locks::{
     CachePadded, Delegate, LEVELS, Lock as _, Mode, Native, Packed, Platform as _, Pv, QSpinDomain,
     QSpinLock, Whole, Word,
@@ -27,12 +27,11 @@ const LOCKS: usize = LEVELS + 1;
 
 workload! {
     "450" "selftest-nesting", "slow paths interrupted in slow paths, five levels deep, packed words (--locks 5)",
-    WorkloadFlags::IS_SELFTEST, []
-    => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvPacked>() } else { run::<NativePacked>() }
-}
-workload! {
-    "460" "selftest-nesting-whole", "the same with whole words", WorkloadFlags::IS_SELFTEST, []
-    => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvWhole>() } else { run::<NativeWhole>() }
+        [IS_SELFTEST],
+        [] => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvPacked>() } else { run::<NativePacked>() };
+    "460" "selftest-nesting-whole", "the same with whole words",
+        [IS_SELFTEST],
+        [] => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvWhole>() } else { run::<NativeWhole>() };
 }
 
 /// The workload on one vCPU. Taking all five locks counts as one operation.

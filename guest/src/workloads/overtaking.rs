@@ -6,7 +6,6 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::WorkloadFlags;
 use haltkick_locks::Event;
 
 use crate::cpu::percpu::{add, oracles, this};
@@ -17,12 +16,8 @@ use crate::work::choice::Choices;
 
 workload! {
     "160" "overtaking",
-    "as critical-section, and how many sections others begin while one waits (lock event overtaken_most)",
-    WorkloadFlags::NOTES_SECTIONS
-        .with(WorkloadFlags::NOTES_WAITS)
-        .with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::NEEDS_ORACLE),
-    ["wait", "hold", "unlock"] => run
+        "as critical-section, and how many sections others begin while one waits (lock event overtaken_most)",
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL NEEDS_ORACLE], ["wait", "hold", "unlock"] => run;
 }
 
 fn run() {

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
 use haltkick_mm::{Access, Error};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
@@ -67,7 +67,7 @@ fn serve(address: u64, access: Access) -> Verdict {
 
 workload! {
     "380" "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::USES_MEMORY), ["fault"] => selftest
+        [IS_SELFTEST USES_MEMORY], ["fault"] => selftest;
 }
 
 /// Slot of the results' times.
@@ -111,7 +111,7 @@ fn selftest() {
 
 workload! {
     "385" "selftest-shootdown", "vCPU 0 protects a page that all others write to, and each of them must be refused at once",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::USES_MEMORY), [] => shootdown
+        [IS_SELFTEST USES_MEMORY], [] => shootdown;
 }
 
 /// 0: the page table is being made; else odd while the page is protected on all vCPUs.

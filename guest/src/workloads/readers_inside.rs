@@ -6,12 +6,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_locks::Platform as _;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::{self, Sections, is_open};
 use crate::lock::oracle;
 use crate::lock::platform::Guest;
@@ -20,7 +20,7 @@ use crate::observe::events::WorkloadEvent;
 
 workload! {
     "016" "readers-inside", "all vCPUs but vCPU 0 read at once; vCPU 0 writes while they leave one by one",
-    WorkloadFlags::NOTES_WAITS, ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+        [NOTES_WAITS], ["wait", "hold", "unlock", "read-wait", "read-hold"] => run;
 }
 
 /// Turns of the writer in a row without a further reader, after which it asks for the lock all the same.
@@ -37,7 +37,6 @@ hot! {
     static LEFT: AtomicU64 = AtomicU64::new(0);
 }
 
-/// The workload on one vCPU.
 fn run() {
     let (sections, hold) = (Sections::of_this_vcpu(), iterations(boot().hold_ns));
     if cpu() == 0 { write(&sections, hold) } else { read(&sections, hold) }

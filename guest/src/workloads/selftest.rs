@@ -1,18 +1,13 @@
 //! Workloads that fail on purpose, so that users and tests see what is reported.
-#![expect(
-    unsafe_code,
-    reason = "reads through a null pointer and scribbles over shared memory, which is the point"
-)]
+#![expect(unsafe_code, reason = "reads through a null pointer, which is the point")]
 
 use core::fmt::Write;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{
-    ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED, WorkloadFlags,
-};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED};
 
-use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, this};
+use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::with_lock;
 use crate::lock::measure::Sections;
@@ -25,55 +20,30 @@ use crate::workloads::critical_section;
 
 workload! {
     "310" "selftest-panic", "vCPU 0 panics",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => panic
-}
-workload! {
+        [IS_SELFTEST NOTES_SECTIONS], ["wait", "hold", "unlock"] => panic;
     "320" "selftest-exception", "the last vCPU reads through a null pointer",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => exception
-}
-workload! {
+        [IS_SELFTEST NOTES_SECTIONS], ["wait", "hold", "unlock"] => exception;
     "330" "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => hang
-}
-workload! {
-    "340" "selftest-latch", "every vCPU kicks itself, then sleeps",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => latch
-}
-workload! {
+        [IS_SELFTEST NOTES_SECTIONS], ["wait", "hold", "unlock"] => hang;
+    "340" "selftest-latch", "every vCPU kicks itself, then sleeps", [IS_SELFTEST TAKES_NO_LOCK], [] => latch;
     "345" "selftest-settings", "vCPU 0 writes to the console what it was told",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => settings
-}
-workload! {
+        [IS_SELFTEST NOTES_SECTIONS], ["wait", "hold", "unlock"] => settings;
     "350" "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => preempted
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => preempted;
     "355" "selftest-yield", "every vCPU yields to one after the other, and checks that it was named when it goes on",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), ["not-named"] => yields
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], ["not-named"] => yields;
     "360" "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work",
-    WorkloadFlags::IS_SELFTEST, [] => liar
-}
-workload! {
+        [IS_SELFTEST], [] => liar;
     "362" "selftest-holding", "every vCPU waits for the first lock while it holds one of its own (--locks vCPUs + 1)",
-    WorkloadFlags::IS_SELFTEST, [] => holding
-}
-workload! {
+        [IS_SELFTEST], [] => holding;
     "365" "selftest-exclusion", "every vCPU enters the critical section without the lock",
-    WorkloadFlags::IS_SELFTEST, [] => exclusion
-}
-workload! {
+        [IS_SELFTEST], [] => exclusion;
     "370" "selftest-nonsense", "every vCPU writes nonsense into all that it shares with the VMM",
-    WorkloadFlags::IS_SELFTEST, [] => nonsense
-}
-workload! {
+        [IS_SELFTEST], [] => nonsense;
     "377" "selftest-stack", "vCPU 0 uses more stack than it has; all do nothing but work",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => stack
-}
-workload! {
+        [IS_SELFTEST TAKES_NO_LOCK], [] => stack;
     "375" "selftest-lost-kick", "all kicks get lost, so that no sleeper wakes: needs --pv on",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NEEDS_PARAVIRT), [] => lost_kick
+        [IS_SELFTEST NEEDS_PARAVIRT], [] => lost_kick;
 }
 
 /// vCPU 0 panics; the others do as usual.
@@ -254,8 +224,8 @@ fn nonsense() {
         words(&area.activity),
         words(&area.report),
         words(&area.results),
-        words(&crate::cpu::percpu::oracles()[0]),
-        crate::cpu::percpu::entries(),
+        words(&oracles()[0]),
+        entries(),
         words(&control().work_rate),
         words(&control().workload_tsc),
         words(&control().queues),
@@ -276,15 +246,6 @@ fn nonsense() {
         hypercall::kick(draw() as u32 % boot().vcpus);
         hypercall::yield_to(Some(draw() as u32));
     }
-}
-
-/// The memory of `shared` as words.
-pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
-    // By its address, not by the reference: that does not allow to write to padding.
-    let address = (&raw const *shared).addr();
-    // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a
-    // multiple of that long. Rust uses it as atomics and padding everywhere, and padding is never read.
-    unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
 }
 
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and sleeping vCPUs with

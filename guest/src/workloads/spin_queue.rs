@@ -4,7 +4,7 @@
 //! that would need lines of its own, which the head would have to fetch. The runs of the sleeping locks, which
 //! have the same queue, check it.
 
-use haltkick_hypercalls::{MAX_VCPUS, WorkloadFlags};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::osq::{Cached, Layout, Packed, PrevCpu, Split};
 use haltkick_locks::{CachePadded, Osq, OsqNodes, Platform as _};
 
@@ -17,8 +17,8 @@ use crate::lock::registry::{lock_named, workload};
 
 workload! {
     "075" "spin-queue",
-    "queue in the spin queue of the mutex in its layout, work for --hold as head, leave, work for --think",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE).with(WorkloadFlags::NEEDS_SPIN_QUEUE), [] => run
+        "queue in the spin queue of the mutex in its layout, work for --hold as head, leave, work for --think",
+        [TAKES_NO_LOCK IDEAL_IS_LOCK_FREE NEEDS_SPIN_QUEUE], [] => run;
 }
 
 /// A queue, and the nodes of all vCPUs.
@@ -32,7 +32,6 @@ impl<L: Layout> Queue<L> {
         Paged(Self { tail: CachePadded::new(Osq::new()), nodes: OsqNodes::new() })
     }
 
-    /// The workload on one vCPU.
     fn turns(&self) {
         turns(|| {
             while !self.tail.lock(&self.nodes, &Guest, || false) {

@@ -8,12 +8,12 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
 use haltkick_locks::CachePadded;
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{now, on_cpu, ticks};
-use crate::image::hot::hot;
+use crate::image::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
@@ -25,21 +25,18 @@ use crate::workloads::critical_section::Rounds;
 
 workload! {
     "011" "tasks", "critical-section by tasks (--tasks) that take turns on vCPUs, on fewer if the guest folds (--fold)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
-        .with(WorkloadFlags::IS_SHAPED).with(WorkloadFlags::CAN_EMBED).with(WorkloadFlags::HAS_TASKS),
-    ["wait", "hold", "unlock", "read-wait", "read-hold", "queued"] => run
+        [NOTES_SECTIONS NOTES_WAITS IDEAL_IS_SERIAL IS_SHAPED CAN_EMBED HAS_TASKS],
+        ["wait", "hold", "unlock", "read-wait", "read-hold", "queued"] => run;
 }
 
 /// Slot of the results' times: from the end of a task's turn to the beginning of its next one.
 const QUEUED: usize = 5;
 
-/// Most tasks.
 const TASKS: usize = MAX_VCPUS;
 
 /// Time of a turn, on a pCPU.
 const TURN_NS: u64 = 1_000_000;
 
-/// State of a task.
 struct Task(CachePadded<UnsafeCell<Option<State>>>);
 
 struct State {

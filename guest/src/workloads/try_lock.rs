@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use haltkick_hypercalls::{MAX_VCPUS, WorkloadFlags};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::CachePadded;
 
 use crate::cpu::percpu::{boot, cpu};
@@ -17,13 +17,12 @@ use crate::work::choice::Choices;
 
 workload! {
     "015" "try-lock", "critical-section, every second time only if the lock is free (hk_try_lock of a lock object)",
-    WorkloadFlags::TRIES.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock", "try"] => run
+        [TRIES NOTES_WAITS], ["wait", "hold", "unlock", "try"] => run;
 }
 
 /// How often each vCPU has begun to use a lock or has done so: odd while it does.
 static USES: [CachePadded<AtomicU64>; MAX_VCPUS] = [const { CachePadded::new(AtomicU64::new(0)) }; MAX_VCPUS];
 
-/// The workload on one vCPU.
 fn run() {
     let sections = Sections::of_this_vcpu();
     let take = object::try_lock().expect("the VMM checked that this form has it");

@@ -201,10 +201,10 @@ impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     }
 }
 
-/// Declares a scheme, without a strict IOMMU and with one.
-macro_rules! scheme {
-    ($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
-     $($constant:ident: $type:ty = $value:expr),*) => {
+/// Declares schemes, each without a strict IOMMU and with one.
+macro_rules! schemes {
+    ($($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
+     $($constant:ident: $type:ty = $value:expr),*;)+) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name<K, const STRICT: bool = false>(PhantomData<fn() -> K>);
@@ -231,67 +231,51 @@ macro_rules! scheme {
                 $of_readers
             }
         }
-    };
+    )+};
 }
 
-scheme! {
+schemes! {
     /// G0: one spinlock per table, for everything in it: before 2013.
     Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables, LOOK_LOCKED: bool = true,
-    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
-}
+    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
 
-scheme! {
     /// G1: the split as posted in 2013, but for the order of locks in a swap.
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
-    SWAP: SwapLocking = SwapLocking::Ascending
-}
+    SWAP: SwapLocking = SwapLocking::Ascending;
 
-scheme! {
     /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
     Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true,
-    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending
-}
+    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending;
 
-scheme! {
     /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
     /// without one and gives it back before it releases the entry.
     Brief: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     PUT_UNDER_ENTRY: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
-    SWAP: SwapLocking = SwapLocking::Ascending
-}
+    SWAP: SwapLocking = SwapLocking::Ascending;
 
-scheme! {
     /// G2: the split with its order cleaned up: maptrack is a leaf taken alone, two entries need the write lock.
     Cleaned: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAPTRACK: MaptrackLocking = MaptrackLocking::One
-}
+    MAPTRACK: MaptrackLocking = MaptrackLocking::One;
 
-scheme! {
     /// G3: and a list of free maptrack entries for each vCPU.
     Lists: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
-}
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 
-scheme! {
     /// G4: and a per-CPU reader lock for the table.
     PerCpu: PerCpuRwLock<UnfairRwLock> = PerCpuRwLock::new(UnfairRwLock::new()), Readers<K> = readers => readers;
-    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
-}
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 
-scheme! {
     /// G5: and a fair queued lock underneath.
     Fair: PerCpuRwLock<FairRwLock<K::Lock>> = PerCpuRwLock::new(FairRwLock::new(K::new_lock())),
         Readers<K> = readers => readers;
-    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
-}
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 
-scheme! {
     /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
     Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
-    ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+    ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 }
 
 /// [`Single`] with a strict IOMMU.

@@ -38,7 +38,7 @@ const NOBODY: u16 = u16::MAX;
 /// All frames. The state of each is a word: owner in the low half, pins in the high half.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    pages: &'static [Page],
+    pub(crate) pages: &'static [Page],
     states: &'static [AtomicU32],
 }
 
@@ -48,10 +48,6 @@ impl Frames {
             pages: memory.slice(count, |_| Page([const { AtomicU64::new(0) }; PAGE_WORDS])),
             states: memory.slice(count, |_| AtomicU32::new(u32::from(NOBODY))),
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.pages.len()
     }
 
     pub(crate) fn page(&self, frame: u32) -> &'static Page {

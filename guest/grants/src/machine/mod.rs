@@ -7,7 +7,7 @@ use core::cell::Cell;
 
 use haltkick_locks::{Domain, Lock, Platform, named};
 
-use crate::locking::{Guarded, Kernel, Order, Taken};
+use crate::locking::{Kernel, Order, Taken};
 
 pub use frames::{PAGE_BYTES, PAGE_WORDS, Page};
 use window::Tlb;
@@ -165,29 +165,7 @@ impl Vcpu {
     }
 }
 
-// How far the devices of a mapping domain reach, page by page, where an IOMMU is strict. See `settle_reach` in
-// `operations/map.rs`.
-
-/// How far devices reach, in order.
+/// How far the devices of a mapping domain reach where an IOMMU is strict, in order.
 pub(crate) const NOT: u32 = 0;
 pub(crate) const FOR_READING: u32 = 1;
 pub(crate) const FOR_WRITING: u32 = 2;
-
-/// One domain's.
-#[derive(Debug)]
-pub(crate) struct Iommu {
-    /// By machine frame; none unless the scheme is strict. Each is protected by the table lock of the domain that has the frame,
-    /// held for writing.
-    pub(crate) reach: &'static [Guarded],
-}
-
-impl Iommu {
-    pub(crate) fn new(memory: &impl Memory, frames: usize) -> Self {
-        Self { reach: memory.slice(frames, |_| Guarded::new(NOT)) }
-    }
-
-    /// Frames that can be reached. Exact at rest.
-    pub(crate) fn reachable(&self) -> usize {
-        self.reach.iter().filter(|reach| reach.get() != NOT).count()
-    }
-}

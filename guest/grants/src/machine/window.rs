@@ -34,14 +34,12 @@ impl Translation {
     }
 }
 
-/// One domain's window.
 #[derive(Debug)]
 pub(crate) struct Window {
     entries: &'static [AtomicU32],
     epoch: AtomicU64,
 }
 
-/// One vCPU's cached translations.
 #[derive(Debug)]
 pub(crate) struct Tlb {
     epoch: Cell<u64>,

@@ -6,7 +6,7 @@ use super::{DomainState, World};
 
 use crate::{
     interface::{Access, MapRequest, Status},
-    locking::{Kernel, MapLocking, MaptrackLocking, Scheme},
+    locking::{Kernel, MapLocking, Scheme},
     machine::{Counter, FOR_READING, FOR_WRITING, NOT, Vcpu},
     tables::{READING, WRITING, table::Entry},
 };
@@ -32,7 +32,7 @@ impl<S: Scheme> World<S> {
     fn try_map(&self, vcpu: &Vcpu, mapper: u16, request: MapRequest) -> Result<u32, Status> {
         let access = Access::from_flags(request.flags)?;
         let (local, granter) = (self.domain(mapper)?, self.domain(request.granter)?);
-        let handle = self.get_handle(vcpu, local)?;
+        let handle = local.with_handles(vcpu, || local.maptrack.get(vcpu))?;
         let install = |frame| {
             S::Kernel::page_table_work();
             local.window.install(handle, frame, access.is_write());
@@ -72,18 +72,8 @@ impl<S: Scheme> World<S> {
         Ok(handle)
     }
 
-    fn get_handle(&self, vcpu: &Vcpu, local: &DomainState<S>) -> Result<u32, Status> {
-        match S::MAPTRACK {
-            MaptrackLocking::Table => local.table.write(vcpu, || local.maptrack.get(vcpu)),
-            _ => local.maptrack.get(vcpu),
-        }
-    }
-
     fn put_handle(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) {
-        match S::MAPTRACK {
-            MaptrackLocking::Table => local.table.write(vcpu, || local.maptrack.put(vcpu, handle)),
-            _ => local.maptrack.put(vcpu, handle),
-        }
+        local.with_handles(vcpu, || local.maptrack.put(vcpu, handle));
     }
 
     /// Pins an entry of `granter`, and gives the machine frame.
@@ -101,7 +91,7 @@ impl<S: Scheme> World<S> {
     ) {
         granter.table.read(vcpu, || {
             let entry = granter.table.entry(reference).expect("tables do not shrink");
-            entry.active.locked::<S, _>(vcpu, reference, || {
+            entry.locked(vcpu, || {
                 self.unpin_locked(&entry, access);
                 then();
             });
@@ -117,7 +107,7 @@ impl<S: Scheme> World<S> {
         then: impl FnOnce(u32),
     ) -> Result<u32, Status> {
         let entry = granter.table.entry(pin.reference)?;
-        entry.active.locked::<S, _>(vcpu, pin.reference, || {
+        entry.locked(vcpu, || {
             let frame = self.pin_locked(vcpu, granter, pin, &entry)?;
             then(frame);
             Ok(frame)
@@ -221,7 +211,7 @@ impl<S: Scheme> World<S> {
         let remove = || {
             // `find` looked under another lock, or none: reference and flags may belong to two lives of the handle.
             let entry = granter.table.entry(mapping.reference).map_err(|_| Status::BadHandle)?;
-            entry.active.locked::<S, _>(vcpu, mapping.reference, || {
+            entry.locked(vcpu, || {
                 if !local.maptrack.clear(handle, mapping) {
                     return Err(Status::BadHandle);
                 }
@@ -273,14 +263,14 @@ impl<S: Scheme> World<S> {
         granter: &DomainState<S>,
         frame: u32,
     ) {
-        let names_frame = |reference| granter.table.frame_of(reference) == frame;
+        let names_frame = |reference: u32| granter.table.active[reference as usize].frame.get() == frame;
         let (reads, writes) = local.maptrack.count(vcpu, granter.id, names_frame);
         let needed = match (reads, writes) {
             (0, 0) => NOT,
             (_, 0) => FOR_READING,
             _ => FOR_WRITING,
         };
-        let reach = &local.iommu.reach[frame as usize];
+        let reach = &local.reach[frame as usize];
         if reach.get() != needed {
             S::Kernel::page_table_work();
             reach.set(needed);
@@ -292,7 +282,6 @@ impl<S: Scheme> World<S> {
     pub fn device_reaches(&self, vcpu: &Vcpu, mapper: u16, handle: u32, write: bool) -> bool {
         let Ok(local) = self.domain(mapper) else { return false };
         let Some(frame) = local.window.translate(&vcpu.tlb, handle).frame() else { return false };
-        !S::STRICT_IOMMU
-            || local.iommu.reach[frame as usize].get() >= if write { FOR_WRITING } else { FOR_READING }
+        !S::STRICT_IOMMU || local.reach[frame as usize].get() >= if write { FOR_WRITING } else { FOR_READING }
     }
 }

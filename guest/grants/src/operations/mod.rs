@@ -11,13 +11,9 @@ use haltkick_locks::{ReaderSlot, mutant::mutant};
 
 use crate::{
     interface::Status,
-    locking::{AtomicU32, Ordering::*, Scheme, SwapLocking},
-    machine::{Counter, Iommu, Memory, Page, Sizes, Vcpu, frames::Frames, window::Window},
-    tables::{
-        PERMIT_ACCESS, READING, SharedEntry, TYPE, WRITING,
-        maptrack::Maptrack,
-        table::{Entry, Table},
-    },
+    locking::{AtomicU32, Guarded, MaptrackLocking, Ordering::*, Scheme, SwapLocking},
+    machine::{Counter, Memory, NOT, Page, Sizes, Vcpu, frames::Frames, window::Window},
+    tables::{PERMIT_ACCESS, READING, SharedEntry, TYPE, WRITING, maptrack::Maptrack, table::Table},
 };
 
 pub use copy::{CopyRequest, Place};
@@ -26,13 +22,14 @@ pub use map::BATCH;
 /// No frame at this frame number.
 const ABSENT: u32 = u32::MAX;
 
-/// One domain.
 pub(crate) struct DomainState<S: Scheme> {
     pub(crate) id: u16,
     pub(crate) table: Table<S>,
     pub(crate) maptrack: Maptrack<S>,
     pub(crate) window: Window,
-    pub(crate) iommu: Iommu,
+    /// How far the domain's devices reach, by machine frame: see `settle_reach` in `map.rs`. None unless the scheme is strict.
+    /// Each is protected by the table lock of the domain that has the frame, held for writing.
+    pub(crate) reach: &'static [Guarded],
     /// From the domain's frame numbers to the machine's, or [`ABSENT`].
     frames: &'static [AtomicU32],
 }
@@ -47,13 +44,22 @@ impl<S: Scheme> DomainState<S> {
     fn new(memory: &impl Memory, id: usize, sizes: Sizes, slots: &'static [ReaderSlot]) -> Self {
         let table = Table::new(memory, id as u16, sizes, slots);
         let maptrack = Maptrack::new(memory, sizes.handles, sizes.vcpus, table.handles());
+        let reachable = if S::STRICT_IOMMU { sizes.frames } else { 0 };
         Self {
             id: id as u16,
             table,
             maptrack,
             window: Window::new(memory, sizes.handles),
-            iommu: Iommu::new(memory, if S::STRICT_IOMMU { sizes.frames } else { 0 }),
+            reach: memory.slice(reachable, |_| Guarded::new(NOT)),
             frames: memory.slice(sizes.frames, |_| AtomicU32::new(ABSENT)),
+        }
+    }
+
+    /// Does `section` with the free handles, under the table's lock where that protects them.
+    pub(crate) fn with_handles<R>(&self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        match S::MAPTRACK {
+            MaptrackLocking::Table => self.table.write(vcpu, section),
+            _ => section(),
         }
     }
 
@@ -81,7 +87,7 @@ impl<S: Scheme> World<S> {
     /// [`Status::BadDomain`], and [`Status::BadPage`] if the domain has a frame of that number.
     pub fn assign(&self, domain: u16, number: u32, frame: u32) -> Result<(), Status> {
         let domain = self.domain(domain)?;
-        if frame as usize >= self.frames.len() {
+        if frame as usize >= self.frames.pages.len() {
             return Err(Status::BadPage);
         }
         let slot = domain.frames.get(number as usize).ok_or(Status::BadPage)?;
@@ -96,7 +102,7 @@ impl<S: Scheme> World<S> {
     /// # Panics
     /// If there is none: this is no hypercall, the domain knows its memory.
     pub fn shared(&self, domain: u16, reference: u32) -> &'static SharedEntry {
-        &self.domains[usize::from(domain)].table.shared()[reference as usize]
+        &self.domains[usize::from(domain)].table.shared[reference as usize]
     }
 
     /// A page as the domain that has it sees it.
@@ -142,7 +148,7 @@ impl<S: Scheme> World<S> {
     /// [`Status::BadDomain`].
     pub fn references(&self, vcpu: &Vcpu, domain: u16) -> Result<u32, Status> {
         let domain = vcpu.settle_refusal(self.domain(domain))?;
-        Ok(domain.table.read(vcpu, || domain.table.count()))
+        Ok(domain.table.read(vcpu, || domain.table.count.get()))
     }
 
     /// Exchanges two unmapped entries of `domain`'s table.
@@ -179,19 +185,8 @@ impl<S: Scheme> World<S> {
         } else {
             (&entry_b, &entry_a)
         };
-        both_locked(vcpu, first, second, exchange)
+        first.locked(vcpu, || second.locked(vcpu, exchange))
     }
-}
-
-/// Does `section` alone with two entries, locked in the order of the arguments.
-fn both_locked<S: Scheme, R>(
-    vcpu: &Vcpu,
-    first: &Entry<'_, S>,
-    second: &Entry<'_, S>,
-    section: impl FnOnce() -> R,
-) -> R {
-    let inner = || second.active.locked::<S, _>(vcpu, second.reference, section);
-    first.active.locked::<S, _>(vcpu, first.reference, inner)
 }
 
 // Invariants of a state without any operation under way.
@@ -215,6 +210,10 @@ pub struct Rest {
     pub handles: usize,
     /// Handles that are free, in the list that is their home, once.
     pub handles_home: usize,
+    /// Of a [`Stream`](crate::Stream), words of pages and disks that are not what they should be.
+    pub misplaced: usize,
+    /// Of a stream, pages that a kernel still lists.
+    pub listed: u32,
 }
 
 impl Rest {
@@ -227,11 +226,13 @@ impl Rest {
 
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pinned, in_use, mapped, reachable, held_frames, readers, handles, handles_home } = self;
+        let Self { pinned, in_use, mapped, reachable, held_frames, readers, .. } = self;
+        let Self { handles, handles_home, misplaced, listed, .. } = self;
         write!(
             f,
             "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {reachable} within reach of devices, \
-             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home"
+             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home; \
+             {misplaced} words misplaced, {listed} pages listed by a kernel"
         )
     }
 }
@@ -240,14 +241,14 @@ impl<S: Scheme> World<S> {
     /// Looks at everything. Exact when no operation is going on.
     pub fn rest(&self) -> Rest {
         // The domains' tables have their readers in the same slots.
-        let readers = self.domains.first().map_or(0, |domain| domain.table.readers());
+        let readers = self.domains.first().map_or(0, |domain| domain.table.readers.readers());
         let mut rest = Rest { held_frames: self.frames.held(), readers, ..Rest::default() };
         for domain in self.domains {
-            rest.pinned += domain.table.active().iter().filter(|active| active.pin.get() != 0).count();
+            rest.pinned += domain.table.active.iter().filter(|active| active.pin.get() != 0).count();
             let in_use = |word: u32| word & TYPE == PERMIT_ACCESS && word & (READING | WRITING) != 0;
-            rest.in_use += domain.table.shared().iter().filter(|entry| in_use(entry.word())).count();
+            rest.in_use += domain.table.shared.iter().filter(|entry| in_use(entry.word())).count();
             rest.mapped += domain.window.mapped();
-            rest.reachable += domain.iommu.reachable();
+            rest.reachable += domain.reach.iter().filter(|reach| reach.get() != NOT).count();
             let (handles, home) = domain.maptrack.census();
             rest.handles += handles;
             rest.handles_home += home;

@@ -44,7 +44,6 @@ fn word(mapping: MapRequest) -> u32 {
     mapping.flags | u32::from(mapping.granter) << 16
 }
 
-/// One domain's maptrack.
 pub(crate) struct Maptrack<S: Scheme> {
     tracks: &'static [Track],
     /// Each in a line of its own.
@@ -83,7 +82,6 @@ impl<S: Scheme> Maptrack<S> {
         Self { tracks: memory.slice(handles, track), lists: memory.slice(padded, list), beside }
     }
 
-    /// List number `index`.
     #[inline(always)]
     fn list(&self, index: usize) -> &List<S::Kernel> {
         match S::MAPTRACK {
@@ -92,7 +90,6 @@ impl<S: Scheme> Maptrack<S> {
         }
     }
 
-    /// How many lists there are.
     fn list_count(&self) -> usize {
         if S::MAPTRACK == MaptrackLocking::Beside { 1 } else { self.lists.len() }
     }

@@ -20,16 +20,17 @@ pub(crate) struct Line<S: Scheme> {
     handles: Option<List<S::Kernel>>,
 }
 
-/// One domain's table.
 pub(crate) struct Table<S: Scheme> {
     line: &'static CachePadded<Line<S>>,
-    readers: Readers<S::Kernel>,
+    /// Readers in the slots of all tables.
+    pub(crate) readers: Readers<S::Kernel>,
     /// The domain that grants by this table.
     owner: u16,
     /// Entries that there are. Protected by the lock: changed by a writer only.
-    count: Guarded,
-    shared: &'static [SharedEntry],
-    active: &'static [Active<S::Kernel>],
+    pub(crate) count: Guarded,
+    /// What the domain writes as it likes, beyond the end of the table too.
+    pub(crate) shared: &'static [SharedEntry],
+    pub(crate) active: &'static [Active<S::Kernel>],
 }
 
 /// Both sides of one entry.
@@ -118,22 +119,6 @@ impl<S: Scheme> Table<S> {
         Ok(Entry { reference, shared: &self.shared[index], active: &self.active[index] })
     }
 
-    /// Returns the machine frame that entry `reference` has pinned, or had last. Called while the table is
-    /// locked for writing.
-    pub(crate) fn frame_of(&self, reference: u32) -> u32 {
-        self.active[reference as usize].frame.get()
-    }
-
-    /// Readers in the slots of all tables. Exact at rest.
-    pub(crate) fn readers(&self) -> usize {
-        self.readers.readers()
-    }
-
-    /// Entries, under the lock.
-    pub(crate) fn count(&self) -> u32 {
-        self.count.get()
-    }
-
     /// Grows to `count` entries, under the lock for writing. Growing to less than there is changes nothing.
     pub(crate) fn grow_to(&self, count: u32) -> Result<(), Status> {
         if count as usize > self.shared.len() {
@@ -142,15 +127,17 @@ impl<S: Scheme> Table<S> {
         self.count.set(count.max(self.count.get()));
         Ok(())
     }
+}
 
-    /// Shared entries, which the domain writes as it likes, beyond the end of the table too.
-    pub(crate) fn shared(&self) -> &'static [SharedEntry] {
-        self.shared
-    }
-
-    /// Active entries. For a look at rest.
-    pub(crate) fn active(&self) -> &'static [Active<S::Kernel>] {
-        self.active
+impl<S: Scheme> Entry<'_, S> {
+    /// Does `section` alone with this entry.
+    #[inline(always)]
+    pub(crate) fn locked<R>(&self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        if mutant!("grants-no-entry-lock": !S::ENTRY_LOCKS => true) {
+            return section();
+        }
+        let taken = (Taken::Entry(self.reference), core::ptr::from_ref(self.active).addr());
+        vcpu.locked::<S::Kernel, _>(taken, &self.active.lock, section)
     }
 }
 
@@ -174,20 +161,6 @@ const WRITE_PINS: u32 = 0x00ff_00ff;
 impl<K: Kernel> Active<K> {
     pub(crate) fn new() -> Self {
         Self { lock: K::new_lock(), pin: Guarded::new(0), domain: Guarded::new(0), frame: Guarded::new(0) }
-    }
-
-    /// Does `section` alone with this entry, which is `reference` of its table.
-    #[inline(always)]
-    pub(crate) fn locked<S: Scheme<Kernel = K>, R>(
-        &self,
-        vcpu: &Vcpu,
-        reference: u32,
-        section: impl FnOnce() -> R,
-    ) -> R {
-        if mutant!("grants-no-entry-lock": !S::ENTRY_LOCKS => true) {
-            return section();
-        }
-        vcpu.locked::<K, _>((Taken::Entry(reference), core::ptr::from_ref(self).addr()), &self.lock, section)
     }
 
     /// Whether there are pins for writing.

@@ -42,7 +42,7 @@ use core::ptr;
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU8, AtomicU32, AtomicUsize, CachePadded, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, CachePadded, Ordering::*, array, const_unless_loom, fresh},
     waiting::{KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
@@ -85,32 +85,22 @@ struct Slot {
     ticket: AtomicU32,
 }
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                nesting: Nesting::new(),
-                slots: array![Slot { lock: AtomicUsize::new(0), ticket: AtomicU32::new(0) }; LEVELS],
-                kicked: KickStamp::new(),
-            }
-        }
-    }
-}
+fresh!(PerCpu {
+    nesting: Nesting::new(),
+    slots: array![Slot { lock: AtomicUsize::new(0), ticket: AtomicU32::new(0) }; LEVELS],
+    kicked: KickStamp::new(),
+});
 
-domain!(PvTicketDomain<CPUS>, queues_in_memory);
+// The nodes are the slots of sleeping CPUs; spinning waiters are recorded nowhere.
+domain!(PvTicketDomain<CPUS>, |domain| Queues {
+    nodes: ptr::from_ref(&domain.cpus[0].slots).addr(),
+    cpu_bytes: size_of::<CachePadded<PerCpu>>(),
+    node_bytes: size_of::<Slot>(),
+    nodes_per_cpu: LEVELS,
+    ..Queues::default()
+});
 
 impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
-    /// The nodes are the slots of sleeping CPUs; spinning waiters are recorded nowhere.
-    fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].slots).addr(),
-            cpu_bytes: size_of::<CachePadded<PerCpu>>(),
-            node_bytes: size_of::<Slot>(),
-            nodes_per_cpu: LEVELS,
-            ..Queues::default()
-        }
-    }
-
     const_unless_loom! {
         /// The memory of `CPUS` CPUs, none of which waits.
         pub const fn new(platform: P) -> Self {
@@ -148,14 +138,9 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
     }
 }
 
-impl PvTicket {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { next: AtomicU32::new(0), owner: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub PvTicket { next: AtomicU32::new(0), owner: AtomicU32::new(0) });
 
+impl PvTicket {
     fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }

@@ -16,9 +16,9 @@
 //! lock already keeps its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
 use crate::{
-    contract::{Activity, Lock, Platform},
+    contract::{Activity, Lock, Platform, poll},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, fresh},
     waiting::give_up_unless_in_section,
 };
 
@@ -29,14 +29,9 @@ pub struct Tas {
     word: AtomicU32,
 }
 
-impl Tas {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Tas { word: AtomicU32::new(0) });
 
+impl Tas {
     /// Turns 0 into 1; `true` if that took the lock. Acquire: pairs with the release in `unlock`.
     #[inline(always)]
     fn take(&self) -> bool {
@@ -46,16 +41,8 @@ impl Tas {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to try; `take` is what acquires.
-            while self.word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if self.take() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `take` is what acquires.
+        poll(platform, || self.word.load(Relaxed) == 0, || self.take());
     }
 }
 
@@ -88,14 +75,9 @@ pub struct SliceTas {
     inner: Tas,
 }
 
-impl SliceTas {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { inner: Tas::new() }
-        }
-    }
+fresh!(pub SliceTas { inner: Tas::new() });
 
+impl SliceTas {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {

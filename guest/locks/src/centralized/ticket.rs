@@ -35,9 +35,9 @@
 //! and show a held lock as free. The lock of 2010 had 8-bit halves; this one is meant for more than 255 CPUs.
 
 use crate::{
-    contract::{Activity, Lock, Platform},
+    contract::{Activity, Lock, Platform, poll},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, fresh},
 };
 
 /// Ticket lock.
@@ -47,14 +47,9 @@ pub struct Ticket {
     owner: AtomicU32,
 }
 
-impl Ticket {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { next: AtomicU32::new(0), owner: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Ticket { next: AtomicU32::new(0), owner: AtomicU32::new(0) });
 
+impl Ticket {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P, mine: u32) {
@@ -115,14 +110,9 @@ pub struct UnfairTicket {
     word: AtomicU32,
 }
 
-impl UnfairTicket {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub UnfairTicket { word: AtomicU32::new(0) });
 
+impl UnfairTicket {
     /// (n,0) -> (n+1,0); `true` if n was 0. Acquire: pairs with the release in `unlock`.
     #[inline(always)]
     fn draw(&self) -> bool {
@@ -132,16 +122,8 @@ impl UnfairTicket {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform>(&self, platform: &P) {
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to draw; `draw` is what acquires.
-            while self.word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if self.draw() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to draw; `draw` is what acquires.
+        poll(platform, || self.word.load(Relaxed) == 0, || self.draw());
     }
 }
 

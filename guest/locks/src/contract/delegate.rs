@@ -19,12 +19,6 @@ pub trait Delegate: Sync {
         self.platform().pause();
     }
 
-    /// See [`Platform::announce`].
-    #[inline(always)]
-    fn announce(&self, activity: Activity) {
-        self.platform().announce(activity);
-    }
-
     /// See [`Platform::is_preempted`].
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
@@ -66,6 +60,7 @@ impl<D: Delegate> Platform for D {
         fn spin_threshold(&self) -> u64;
         fn spin_rounds(&self) -> u32;
         fn lock_limit(&self) -> u64;
+        fn announce(&self, activity: Activity);
         fn is_in_nmi(&self) -> bool;
         fn wait(&self, still: impl Fn() -> bool);
         fn kick(&self, cpu: usize);
@@ -90,11 +85,6 @@ impl<D: Delegate> Platform for D {
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
         Delegate::is_preempted(self, cpu)
-    }
-
-    #[inline(always)]
-    fn announce(&self, activity: Activity) {
-        Delegate::announce(self, activity);
     }
 
     #[inline(always)]

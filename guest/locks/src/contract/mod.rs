@@ -4,8 +4,6 @@ mod delegate;
 mod event;
 mod platform;
 
-use crate::memory::CachePadded;
-
 pub use delegate::Delegate;
 pub use event::{Activity, Event, Point};
 pub use platform::{Platform, Queues};
@@ -31,26 +29,6 @@ pub trait Lock<D>: Sync + Sized {
 
     /// Releases the lock.
     fn unlock(&self, domain: &D, token: Self::Token);
-}
-
-/// A padded lock is a lock.
-impl<D, L: Lock<D>> Lock<D> for CachePadded<L> {
-    type Token = L::Token;
-
-    #[inline(always)]
-    fn lock(&self, domain: &D) -> L::Token {
-        (**self).lock(domain)
-    }
-
-    #[inline(always)]
-    fn try_lock(&self, domain: &D) -> Option<L::Token> {
-        (**self).try_lock(domain)
-    }
-
-    #[inline(always)]
-    fn unlock(&self, domain: &D, token: L::Token) {
-        (**self).unlock(domain, token);
-    }
 }
 
 /// A reader-writer spinlock; see [`Lock`](crate::Lock) for what a domain `D` is and what callers owe.
@@ -84,12 +62,31 @@ pub trait RwLock<D>: Sync + Sized {
     fn write_unlock(&self, domain: &D, token: Self::WriteToken);
 }
 
+pub(crate) mod sealed {
+    /// Keeps a trait to the protocols and layouts that have been checked.
+    pub trait Sealed {}
+}
+
 /// Announces `activity` and pauses until `done`.
 #[inline(always)]
 pub(crate) fn wait_until<P: Platform>(platform: &P, activity: Activity, done: impl Fn() -> bool) {
     platform.announce(activity);
     while !done() {
         platform.pause();
+    }
+}
+
+/// Announces a waiter, and pauses until `take` has the lock; it tries when `may_be_free`.
+#[inline(always)]
+pub(crate) fn poll<P: Platform>(platform: &P, may_be_free: impl Fn() -> bool, take: impl Fn() -> bool) {
+    platform.announce(Activity::Waiter);
+    loop {
+        while !may_be_free() {
+            platform.pause();
+        }
+        if take() {
+            return;
+        }
     }
 }
 
@@ -117,10 +114,10 @@ impl<P: Platform> Domain for P {
     }
 }
 
-/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`. With `, queues` it has a method that tells of
-/// its queues.
+/// `domain!(Type<SIZE>, |domain| QUEUES)`: the domain's platform is its field `platform`, and `QUEUES` its layout.
+/// With fields the type is declared as well: each field has for each CPU what the field's type calls `new`.
 macro_rules! domain {
-    ($domain:ident<$($size:ident),+> $(, $queues:ident)?) => {
+    ($domain:ident<$($size:ident),+>, |$this:ident| $queues:expr) => {
         impl<P: $crate::Platform, $(const $size: usize),+> $crate::Domain for $domain<P, $($size),+> {
             type Platform = P;
 
@@ -128,11 +125,36 @@ macro_rules! domain {
             fn platform(&self) -> &P {
                 &self.platform
             }
-            $(
-                fn queues(&self) -> Option<$crate::Queues> {
-                    Some(self.$queues())
+
+            fn queues(&self) -> Option<$crate::Queues> {
+                let $this = self;
+                Some($queues)
+            }
+        }
+    };
+    (
+        $(#[$note:meta])*
+        $domain:ident<$cpus:ident> { $($field:ident: $each:ident),+ }
+        $(assert!($($limit:tt)+);)?
+        |$this:ident| $queues:expr
+    ) => {
+        $(#[$note])*
+        #[derive(Debug)]
+        pub struct $domain<P, const $cpus: usize> {
+            platform: P,
+            $($field: [$each; $cpus],)+
+        }
+
+        $crate::contract::domain!($domain<$cpus>, |$this| $queues);
+
+        impl<P, const $cpus: usize> $domain<P, $cpus> {
+            $crate::memory::const_unless_loom! {
+                /// The memory of so many CPUs, none of which waits or holds a lock.
+                pub const fn new(platform: P) -> Self {
+                    $(const { assert!($($limit)+) };)?
+                    Self { platform, $($field: $crate::memory::array![$each::new(); $cpus],)+ }
                 }
-            )?
+            }
         }
     };
 }

@@ -5,8 +5,8 @@
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
 //! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and searched
 //! state by state (`--cfg liveness`, which makes the atomics watched ones). Loom's atomics
-//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
-//! hide it.
+//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`], [`fresh`] and
+//! [`array`] hide it.
 
 #[cfg(liveness)]
 #[doc(hidden)]
@@ -55,7 +55,6 @@ pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 pub(crate) struct Time([core::sync::atomic::AtomicU32; 2]);
 
 impl Time {
-    /// The time 0.
     pub(crate) const fn new() -> Self {
         Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
     }
@@ -95,6 +94,35 @@ macro_rules! const_unless_loom {
     };
 }
 
+/// Declares `new` of a type, `const` as above, by its fields as they are at first.
+macro_rules! fresh {
+    (pub $name:ident<$($parameter:ident: $bound:path),+> $fields:tt) => {
+        impl<$($parameter: $bound),+> $name<$($parameter),+> {
+            $crate::memory::const_unless_loom! {
+                /// One that no CPU uses yet.
+                pub const fn new() -> Self {
+                    Self $fields
+                }
+            }
+        }
+    };
+    ($visibility:vis $name:ident $fields:tt) => {
+        impl $name {
+            /// One that no CPU uses yet.
+            #[cfg(not(loom))]
+            $visibility const fn new() -> Self {
+                Self $fields
+            }
+
+            /// One that no CPU uses yet.
+            #[cfg(loom)]
+            $visibility fn new() -> Self {
+                Self $fields
+            }
+        }
+    };
+}
+
 /// An array whose elements are all made by the same expression, without `Copy`.
 macro_rules! array {
     ($element:expr; $length:expr) => {{
@@ -106,14 +134,14 @@ macro_rules! array {
     }};
 }
 
-pub(crate) use {array, const_unless_loom};
+pub(crate) use {array, const_unless_loom, fresh};
 
 /// A value alone on its cache lines.
 ///
 /// 128 bytes, not 64: adjacent lines are fetched in pairs by x86 prefetchers, so a neighbour one line away
-/// still disturbs.
+/// still disturbs. The value is at its beginning.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {

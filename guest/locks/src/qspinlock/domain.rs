@@ -4,7 +4,7 @@ use core::{fmt, mem::offset_of, ptr};
 
 use crate::{
     contract::{Event, Platform, Queues, domain},
-    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fresh},
     waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS},
 };
 
@@ -19,7 +19,7 @@ pub struct QSpinDomain<P, const CPUS: usize, const LINES: usize = 64> {
     table: [Line; LINES],
 }
 
-domain!(QSpinDomain<CPUS, LINES>, queues_in_memory);
+domain!(QSpinDomain<CPUS, LINES>, |domain| queues_in_memory(&domain.cpus, &domain.table));
 
 impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     const_unless_loom! {
@@ -33,10 +33,6 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
             }
             Self { platform, cpus: array![PerCpu::new(); CPUS], table: array![Line::new(); LINES] }
         }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        queues_in_memory(&self.cpus, &self.table)
     }
 
     /// How many locks have a sleeping queue head that their unlock has to kick.
@@ -130,9 +126,32 @@ impl<P: Platform> Shared<'_, P> {
         })
     }
 
-    /// Lists the CPU that sleeps at the head of each queue.
+    /// Lists the CPU that sleeps at the head of each queue, for the message of a panic.
     fn census(self) -> impl fmt::Display {
-        self.table.census(move |code| self.node(code))
+        fmt::from_fn(move |f| {
+            let entries = self.table.0.iter().flat_map(|line| &line.0);
+            // Relaxed, here and below: a snapshot of what other CPUs go on changing.
+            let in_use = entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0);
+            let mut used = 0;
+            for (slot, entry) in in_use {
+                used += 1;
+                let lock = entry.lock.load(Relaxed);
+                let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
+                    writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
+                    continue;
+                };
+                let node = self.node(code);
+                writeln!(
+                    f,
+                    "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
+                    code.cpu(),
+                    code.level(),
+                    node.state.load(Relaxed),
+                    node.locked.load(Relaxed),
+                )?;
+            }
+            write!(f, "{used} of {} entries in use", entries.count())
+        })
     }
 
     /// Sleeps while `still` holds, or less. `time` counts how long.
@@ -142,7 +161,6 @@ impl<P: Platform> Shared<'_, P> {
         self.platform.count(time, self.platform.now().saturating_sub(asleep));
     }
 
-    /// Ends the sleep of `cpu`.
     pub(super) fn kick(self, cpu: usize) {
         OF_SPINLOCKS.kick(self.platform, &self.cpus[cpu].own.kicked, cpu);
     }
@@ -168,16 +186,12 @@ struct Own {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<PerCpu>() == 128 && core::mem::offset_of!(PerCpu, own) == 64);
 
-impl PerCpu {
-    const_unless_loom! {
-        pub const fn new() -> Self {
-            Self {
-                nodes: array![Node::new(); LEVELS],
-                own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
-            }
-        }
-    }
+fresh!(pub PerCpu {
+    nodes: array![Node::new(); LEVELS],
+    own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
+});
 
+impl PerCpu {
     pub fn nesting(&self) -> &Nesting {
         &self.own.nesting
     }
@@ -225,18 +239,14 @@ pub struct Node {
     pub(super) taken_out: AtomicU8,
 }
 
-impl Node {
-    const_unless_loom! {
-        pub(super) const fn new() -> Self {
-            Self {
-                next: AtomicU32::new(0),
-                locked: AtomicU32::new(0),
-                state: AtomicU8::new(RUNNING),
-                taken_out: AtomicU8::new(0),
-            }
-        }
-    }
+fresh!(pub(super) Node {
+    next: AtomicU32::new(0),
+    locked: AtomicU32::new(0),
+    state: AtomicU8::new(RUNNING),
+    taken_out: AtomicU8::new(0),
+});
 
+impl Node {
     /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
     pub fn init(&self) {
         self.next.store(0, Relaxed);
@@ -267,13 +277,7 @@ struct Entry {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Line>() == 64);
 
-impl Line {
-    const_unless_loom! {
-        pub(super) const fn new() -> Self {
-            Self(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH])
-        }
-    }
-}
+fresh!(pub(super) Line(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH]));
 
 /// A table of any size.
 ///
@@ -340,43 +344,6 @@ impl<'a> Table<'a> {
             }
         }
         None
-    }
-
-    /// Lists the CPU that sleeps at the head of each queue.
-    pub(super) fn census<N: Fn(Code) -> &'a Node>(self, node: N) -> impl fmt::Display {
-        Census { table: self, node }
-    }
-}
-
-/// List of the CPUs that sleep at the head of each queue, for the message of a panic.
-struct Census<'a, N> {
-    table: Table<'a>,
-    node: N,
-}
-
-impl<'a, N: Fn(Code) -> &'a Node> fmt::Display for Census<'a, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.table.0.iter().flat_map(|line| &line.0);
-        let mut used = 0;
-        // Relaxed, here and below: a snapshot of what other CPUs go on changing.
-        for (slot, entry) in entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0) {
-            used += 1;
-            let lock = entry.lock.load(Relaxed);
-            let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
-                writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
-                continue;
-            };
-            let node = (self.node)(code);
-            writeln!(
-                f,
-                "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
-                code.cpu(),
-                code.level(),
-                node.state.load(Relaxed),
-                node.locked.load(Relaxed),
-            )?;
-        }
-        write!(f, "{used} of {} entries in use", entries.count())
     }
 }
 

@@ -154,9 +154,9 @@ use domain::{HEAD, Memory, Node, Shared};
 use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point},
+    contract::{Activity, Event, Lock, Platform, Point, poll, sealed},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, fresh},
     waiting::Code,
 };
 
@@ -195,14 +195,7 @@ pub struct QSpinLock<M, W = DefaultWord> {
     kind: PhantomData<fn() -> (M, W)>,
 }
 
-impl<M: Mode, W: Word> QSpinLock<M, W> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), kind: PhantomData }
-        }
-    }
-}
+fresh!(pub QSpinLock<M: Mode, W: Word> { word: AtomicU32::new(0), kind: PhantomData });
 
 impl<M: Mode, W: Word, D: Memory> Lock<D> for QSpinLock<M, W> {
     type Token = ();
@@ -241,11 +234,6 @@ pub trait Mode: sealed::Sealed + 'static {
 
     /// Releases a held lock.
     fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
-}
-
-pub(super) mod sealed {
-    /// Keeps [`Mode`](super::Mode) to the protocols that have been checked.
-    pub trait Sealed {}
 }
 
 /// Differences between a native and a paravirtual lock around the same queue.
@@ -532,17 +520,8 @@ impl Mode for VirtTas {
     #[cold]
     #[inline(never)]
     fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, _: u32) {
-        let platform = domain.shared().platform;
-        platform.announce(Activity::Waiter);
-        loop {
-            // Relaxed: only a hint when to try; `try_lock` is what acquires.
-            while word.load(Relaxed) != 0 {
-                platform.pause();
-            }
-            if try_lock(word) {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `try_lock` is what acquires.
+        poll(domain.shared().platform, || word.load(Relaxed) == 0, || try_lock(word));
     }
 
     #[inline(always)]

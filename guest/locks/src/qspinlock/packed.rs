@@ -18,7 +18,8 @@
 
 use core::arch::asm;
 
-use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
+use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word};
+use crate::contract::sealed;
 use crate::memory::{AtomicU32, Ordering::*};
 
 /// The layout for x86-64 and fewer than 2^14 CPUs: unlock is one byte store.

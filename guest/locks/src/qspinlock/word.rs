@@ -34,6 +34,7 @@
 //! it.
 
 use crate::{
+    contract::sealed,
     faults::mutant::mutant,
     memory::{AtomicU32, Ordering::*},
 };
@@ -113,11 +114,6 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// U1: (*,*,1) -> (*,*,0); fails with the locked byte if that is not 1. Release: as `unlock`. A failure
     /// orders nothing.
     fn try_unlock(word: &AtomicU32) -> Result<(), u32>;
-}
-
-pub(super) mod sealed {
-    /// Keeps [`Word`](super::Word) to the layouts whose transitions have been checked.
-    pub trait Sealed {}
 }
 
 /// The layout for any target and for 2^21 CPUs: every change is one 32-bit atomic operation, or a short

@@ -79,7 +79,7 @@ use crate::{
     centralized::tas::await_slice,
     contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    memory::{AtomicU32, MODELLED, Ordering::*, array, fence, fresh},
     waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
@@ -113,14 +113,9 @@ pub struct Gcr {
     tail: AtomicU32,
 }
 
-impl Gcr {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), first: AtomicU32::new(0), tail: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub Gcr { word: AtomicU32::new(0), first: AtomicU32::new(0), tail: AtomicU32::new(0) });
 
+impl Gcr {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform, const CPUS: usize>(&self, domain: &GcrDomain<P, CPUS>, seen: u32) {
@@ -320,13 +315,6 @@ impl Gcr {
     }
 }
 
-/// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.
-#[derive(Debug)]
-pub struct GcrDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-}
-
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct PerCpu {
@@ -354,39 +342,24 @@ struct Node {
     state: AtomicU32,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { next: AtomicU32::new(0), state: AtomicU32::new(RUNNING) }
-        }
-    }
-}
+fresh!(Node { next: AtomicU32::new(0), state: AtomicU32::new(RUNNING) });
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            let own = Own { nesting: Nesting::new(), releases: AtomicU32::new(0), kicked: KickStamp::new() };
-            Self { nodes: array![Node::new(); LEVELS], own }
-        }
-    }
-}
+fresh!(PerCpu {
+    nodes: array![Node::new(); LEVELS],
+    own: Own { nesting: Nesting::new(), releases: AtomicU32::new(0), kicked: KickStamp::new() },
+});
 
-domain!(GcrDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, none of which waits.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS < 1 << 16, "the lock word cannot count so many CPUs") };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        let cpu = &self.cpus[0];
+domain! {
+    /// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.
+    GcrDomain<CPUS> { cpus: PerCpu }
+    assert!(CPUS < 1 << 16, "the lock word cannot count so many CPUs");
+    |domain| {
+        let cpu = &domain.cpus[0];
         Queues::of(cpu, &cpu.nodes, &cpu.own.nesting, offset_of!(Node, next), offset_of!(Node, state))
     }
+}
 
+impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
         &self.cpus[code.cpu()].nodes[code.level()]
     }

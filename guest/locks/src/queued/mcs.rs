@@ -19,7 +19,7 @@ use core::mem::offset_of;
 use crate::{
     contract::{Activity, Lock, Platform, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, CachePadded, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU32, CachePadded, Ordering::*, array, fresh},
     waiting::{SLOTS, SlotCode, Slots},
 };
 
@@ -28,13 +28,6 @@ use crate::{
 pub struct Mcs {
     /// 0: free. Otherwise the [`SlotCode`] of the last node in the queue.
     tail: AtomicU32,
-}
-
-/// State shared by the MCS locks of one kernel: the platform, and eight nodes for each CPU.
-#[derive(Debug)]
-pub struct McsDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
 }
 
 /// The node of a held lock, for `unlock`.
@@ -56,22 +49,17 @@ struct Node {
     locked: AtomicU32,
 }
 
-domain!(McsDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> McsDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, all nodes free.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize / SLOTS) };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        let cpu = &self.cpus[0];
+domain! {
+    /// State shared by the MCS locks of one kernel: the platform, and eight nodes for each CPU.
+    McsDomain<CPUS> { cpus: PerCpu }
+    assert!(CPUS >= 1 && CPUS < u32::MAX as usize / SLOTS);
+    |domain| {
+        let cpu = &domain.cpus[0];
         Queues::of(cpu, &cpu.nodes, &cpu.in_use, offset_of!(Node, next), offset_of!(Node, locked))
     }
+}
 
+impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     fn node(&self, code: SlotCode) -> &Node {
         &self.cpus[code.cpu()].nodes[code.slot()]
     }
@@ -124,30 +112,14 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     }
 }
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { in_use: CachePadded::new(Slots::new()), nodes: array![CachePadded::new(Node::new()); SLOTS] }
-        }
-    }
-}
+fresh!(PerCpu {
+    in_use: CachePadded::new(Slots::new()),
+    nodes: array![CachePadded::new(Node::new()); SLOTS]
+});
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { next: AtomicU32::new(0), locked: AtomicU32::new(0) }
-        }
-    }
-}
+fresh!(Node { next: AtomicU32::new(0), locked: AtomicU32::new(0) });
 
-impl Mcs {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { tail: AtomicU32::new(0) }
-        }
-    }
-}
+fresh!(pub Mcs { tail: AtomicU32::new(0) });
 
 impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
     type Token = McsToken;

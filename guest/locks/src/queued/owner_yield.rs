@@ -54,7 +54,7 @@ use core::{mem::offset_of, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, fence, fresh},
     waiting::{Code, LEVELS, Nesting},
 };
 
@@ -81,13 +81,6 @@ pub struct OwnerYield {
     word: AtomicU32,
 }
 
-/// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
-#[derive(Debug)]
-pub struct OwnerYieldDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-}
-
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct PerCpu {
@@ -109,43 +102,26 @@ struct Node {
     sleepy: AtomicU8,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                lock: AtomicUsize::new(0),
-                next: AtomicU32::new(0),
-                locked: AtomicU8::new(0),
-                sleepy: AtomicU8::new(0),
-            }
-        }
-    }
-}
+fresh!(Node {
+    lock: AtomicUsize::new(0),
+    next: AtomicU32::new(0),
+    locked: AtomicU8::new(0),
+    sleepy: AtomicU8::new(0),
+});
 
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() }
-        }
-    }
-}
+fresh!(PerCpu { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() });
 
-domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, none of which waits.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners") };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        let cpu = &self.cpus[0];
+domain! {
+    /// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
+    OwnerYieldDomain<CPUS> { cpus: PerCpu }
+    assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners");
+    |domain| {
+        let cpu = &domain.cpus[0];
         Queues::of(cpu, &cpu.nodes, &cpu.nesting, offset_of!(Node, next), offset_of!(Node, locked))
     }
+}
 
+impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
         &self.cpus[code.cpu()].nodes[code.level()]
     }
@@ -172,14 +148,9 @@ const fn held_by(cpu: usize) -> u32 {
     (cpu as u32) << OWNER_SHIFT | LOCKED
 }
 
-impl OwnerYield {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub OwnerYield { word: AtomicU32::new(0) });
 
+impl OwnerYield {
     fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }

@@ -69,7 +69,7 @@ use core::{fmt, marker::PhantomData, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
+    memory::{AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, fresh},
     qspinlock::{
         DefaultWord, Word,
         parts::{
@@ -88,31 +88,16 @@ pub struct RqSpinLock<W = DefaultWord> {
     layout: PhantomData<fn() -> W>,
 }
 
-/// Memory that resilient queue spinlocks of one kernel share: the platform, four nodes and a table of held locks for each CPU.
-#[derive(Debug)]
-pub struct RqSpinDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-    held: [Held; CPUS],
+domain! {
+    /// Memory that resilient queue spinlocks of one kernel share: the platform, four nodes and a table of held locks for each CPU.
+    RqSpinDomain<CPUS> { cpus: PerCpu, held: Held }
+    |domain| Queues { table: 0, ..queues_in_memory(&domain.cpus, &[]) }
 }
 
-domain!(RqSpinDomain<CPUS>, queues_in_memory);
-
 impl<P, const CPUS: usize> RqSpinDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, which hold nothing.
-        pub const fn new(platform: P) -> Self {
-            Self { platform, cpus: array![PerCpu::new(); CPUS], held: array![Held::new(); CPUS] }
-        }
-    }
-
     /// How many locks the table of `cpu` has: those that it holds, if it asks for none.
     pub fn held_by(&self, cpu: usize) -> usize {
         self.held[cpu].len()
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        Queues { table: 0, ..queues_in_memory(&self.cpus, &[]) }
     }
 }
 
@@ -123,14 +108,9 @@ impl<P: Platform, const CPUS: usize> RqSpinDomain<P, CPUS> {
     }
 }
 
-impl<W: Word> RqSpinLock<W> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), layout: PhantomData }
-        }
-    }
+fresh!(pub RqSpinLock<W: Word> { word: AtomicU32::new(0), layout: PhantomData });
 
+impl<W: Word> RqSpinLock<W> {
     /// Acquires the lock, or says why not. After an error nothing is held, and `unlock` must not be called. [`Lock::lock`] tries again
     /// instead.
     #[inline]
@@ -219,13 +199,9 @@ struct Held {
 #[cfg(not(any(loom, shuttle, liveness)))]
 const _: () = assert!(usize::BITS < 64 || size_of::<Held>() == 256);
 
-impl Held {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { count: AtomicUsize::new(0), entries: array![AtomicUsize::new(0); MOST] }
-        }
-    }
+fresh!(Held { count: AtomicUsize::new(0), entries: array![AtomicUsize::new(0); MOST] });
 
+impl Held {
     /// Entries in use, as this CPU sees it.
     fn len(&self) -> usize {
         // Relaxed: own data.

@@ -47,7 +47,7 @@ pub mod per_cpu;
 use crate::{
     contract::{Activity, Domain, Lock, Platform, Point, RwLock, wait_until},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, const_unless_loom, fresh},
 };
 
 pub use per_cpu::{PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot};
@@ -61,14 +61,9 @@ pub struct UnfairRwLock {
     word: AtomicU32,
 }
 
-impl UnfairRwLock {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub UnfairRwLock { word: AtomicU32::new(0) });
 
+impl UnfairRwLock {
     /// Adds a reader; `true` if there is no writer, else the reader is taken back.
     #[inline(always)]
     fn enter(&self) -> bool {

@@ -32,7 +32,7 @@ use core::ops::Deref;
 use crate::{
     contract::{Activity, Domain, Platform, Point, RwLock, wait_until},
     faults::mutant::mutant,
-    memory::{AtomicU32, AtomicUsize, CachePadded, Ordering::*, const_unless_loom, fence},
+    memory::{AtomicU32, AtomicUsize, CachePadded, Ordering::*, const_unless_loom, fence, fresh},
 };
 
 /// The address of no lock.
@@ -63,14 +63,7 @@ pub struct ReaderSlot(
     CachePadded<AtomicUsize>,
 );
 
-impl ReaderSlot {
-    const_unless_loom! {
-        /// The slot of a CPU that reads nothing.
-        pub const fn new() -> Self {
-            Self(CachePadded::new(AtomicUsize::new(NOBODY)))
-        }
-    }
-}
+fresh!(pub ReaderSlot(CachePadded::new(AtomicUsize::new(NOBODY))));
 
 /// How a reader holds the lock, for `read_unlock`.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use super::{SleepDomain, WaitList, osq::Packed};
 use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, fresh},
 };
 
 /// Number of looks at a held lock before sleeping, as long as no other CPU sleeps.
@@ -34,14 +34,9 @@ pub struct FutexMutex {
     list: WaitList,
 }
 
-impl FutexMutex {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), list: WaitList::new() }
-        }
-    }
+fresh!(pub FutexMutex { word: AtomicU32::new(0), list: WaitList::new() });
 
+impl FutexMutex {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, Packed, CPUS>) {

@@ -31,7 +31,7 @@ use osq::Layout;
 use crate::{
     contract::{Domain, Event, Platform, Point},
     faults::mutant::mutant,
-    memory::{AtomicU32, CachePadded, Ordering::*, Time, array, const_unless_loom, fence},
+    memory::{AtomicU32, CachePadded, Ordering::*, Time, array, const_unless_loom, fence, fresh},
     waiting::{KickStamp, OF_SLEEPING_LOCKS, Patience},
 };
 
@@ -75,20 +75,14 @@ struct Sleeper {
     kicked: KickStamp,
 }
 
-impl Sleeper {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                next: AtomicU32::new(0),
-                state: AtomicU32::new(WOKEN),
-                shares: AtomicU32::new(0),
-                parked: AtomicU32::new(0),
-                deadline: Time::new(),
-                kicked: KickStamp::new(),
-            }
-        }
-    }
-}
+fresh!(Sleeper {
+    next: AtomicU32::new(0),
+    state: AtomicU32::new(WOKEN),
+    shares: AtomicU32::new(0),
+    parked: AtomicU32::new(0),
+    deadline: Time::new(),
+    kicked: KickStamp::new(),
+});
 
 impl<P: Platform, L: Layout, const CPUS: usize> Domain for SleepDomain<P, L, CPUS> {
     type Platform = P;
@@ -200,13 +194,9 @@ pub(crate) struct Held<'a, P: Platform, L: Layout, const CPUS: usize> {
 #[must_use = "somebody sleeps on otherwise"]
 pub(crate) struct Woken(u32);
 
-impl WaitList {
-    const_unless_loom! {
-        pub(crate) const fn new() -> Self {
-            Self { holder: AtomicU32::new(0), first: AtomicU32::new(0), last: AtomicU32::new(0) }
-        }
-    }
+fresh!(pub(crate) WaitList { holder: AtomicU32::new(0), first: AtomicU32::new(0), last: AtomicU32::new(0) });
 
+impl WaitList {
     /// Whether the first of the list is on its CPU; `false` if there is none. A hint.
     pub(crate) fn is_first_running<P: Platform, L: Layout, const CPUS: usize>(
         &self,
@@ -255,7 +245,6 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         (first != 0).then_some(first)
     }
 
-    /// Whether `number` is the only one.
     pub(crate) fn is_only(&self, number: u32) -> bool {
         self.list.first.load(Relaxed) == number && self.list.last.load(Relaxed) == number
     }

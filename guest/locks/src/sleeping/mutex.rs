@@ -44,7 +44,7 @@ use super::{
 use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, fresh},
 };
 
 const WAITERS: u32 = 1;
@@ -70,14 +70,9 @@ enum Try {
     Owned(u32),
 }
 
-impl<L: Layout> Mutex<L> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), queue: Osq::new(), list: WaitList::new() }
-        }
-    }
+fresh!(pub Mutex<L: Layout> { word: AtomicU32::new(0), queue: Osq::new(), list: WaitList::new() });
 
+impl<L: Layout> Mutex<L> {
     /// (0, w) -> (me, w), or (me, PICKUP + w) -> (me, w). With `insist`, (a, w) -> (a, HANDOFF + w) if neither.
     fn take(&self, me: u32, insist: bool) -> Try {
         // Relaxed: the exchange validates the value.

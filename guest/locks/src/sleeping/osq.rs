@@ -49,9 +49,9 @@
 use core::marker::PhantomData;
 
 use crate::{
-    contract::{Event, Platform, Point},
+    contract::{Event, Platform, Point, sealed},
     faults::mutant::mutant,
-    memory::{AtomicU32, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, array, const_unless_loom, fresh},
 };
 
 /// Layout of a node: where it names its CPU.
@@ -83,10 +83,6 @@ pub enum Kind {
     Split,
     Cached,
     PrevCpu,
-}
-
-mod sealed {
-    pub trait Sealed {}
 }
 
 macro_rules! layouts {
@@ -145,21 +141,15 @@ struct Apart {
     cpu: AtomicU32,
 }
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                links: Links {
-                    next: AtomicU32::new(0),
-                    prev: AtomicU32::new(0),
-                    locked: AtomicU32::new(0),
-                    cpu: AtomicU32::new(0),
-                },
-                apart: Apart { cpu: AtomicU32::new(0) },
-            }
-        }
-    }
-}
+fresh!(Node {
+    links: Links {
+        next: AtomicU32::new(0),
+        prev: AtomicU32::new(0),
+        locked: AtomicU32::new(0),
+        cpu: AtomicU32::new(0),
+    },
+    apart: Apart { cpu: AtomicU32::new(0) },
+});
 
 impl<L, const CPUS: usize> OsqNodes<L, CPUS> {
     const_unless_loom! {
@@ -187,14 +177,9 @@ struct Watch {
     fetched: u64,
 }
 
-impl<L: Layout> Osq<L> {
-    const_unless_loom! {
-        /// An empty queue.
-        pub const fn new() -> Self {
-            Self { tail: AtomicU32::new(0), layout: PhantomData }
-        }
-    }
+fresh!(pub Osq<L: Layout> { tail: AtomicU32::new(0), layout: PhantomData });
 
+impl<L: Layout> Osq<L> {
     /// Whether anybody queues, the head included. A hint.
     pub fn is_occupied(&self) -> bool {
         // Relaxed: a hint.

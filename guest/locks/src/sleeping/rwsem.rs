@@ -84,7 +84,7 @@ use super::{
 use crate::{
     contract::{Activity, Event, Lock, Platform, RwLock},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, fresh},
     waiting::Patience,
 };
 
@@ -110,29 +110,15 @@ pub struct RwSem<L = Packed, R = RulesToday> {
     rules: PhantomData<R>,
 }
 
-impl<L: Layout> RwSem<L> {
-    const_unless_loom! {
-        /// A free lock with today's rules.
-        pub const fn new() -> Self {
-            Self::with_rules()
-        }
-    }
-}
+fresh!(pub RwSem<L: Layout, R: RwSemRules> {
+    count: AtomicU32::new(0),
+    owner: AtomicU32::new(0),
+    queue: Osq::new(),
+    list: WaitList::new(),
+    rules: PhantomData,
+});
 
 impl<L: Layout, R: RwSemRules> RwSem<L, R> {
-    const_unless_loom! {
-        /// A free lock.
-        pub const fn with_rules() -> Self {
-            Self {
-                count: AtomicU32::new(0),
-                owner: AtomicU32::new(0),
-                queue: Osq::new(),
-                list: WaitList::new(),
-                rules: PhantomData,
-            }
-        }
-    }
-
     /// Turns the write lock into a read lock; no writer comes in between.
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
@@ -294,19 +280,19 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomai
     }
 }
 
-/// Rules of a [`RwSem`](super::RwSem) in which Linux versions differ.
+/// Rules of a [`RwSem`](super::RwSem) in which Linux versions differ; without more said, those of current Linux.
 pub trait RwSemRules: Send + Sync + 'static {
     /// Whether readers overtake sleepers, where that crowds no other CPU out.
-    const READERS_STEAL: bool;
+    const READERS_STEAL: bool = true;
     /// Writers spin for a while although readers own the lock.
-    const WRITERS_SPIN_ON_READERS: bool;
+    const WRITERS_SPIN_ON_READERS: bool = true;
     /// Whether a CPU that has slept for long is promised the lock. Without it any writer of the list takes the lock
     /// when it is free.
-    const PROMISES: bool;
+    const PROMISES: bool = true;
     /// Readers are let in past the writers in the list; else up to the first of those.
-    const READERS_PASS_WRITERS: bool;
+    const READERS_PASS_WRITERS: bool = true;
     /// Most readers that are let in at a time.
-    const BATCH: u32;
+    const BATCH: u32 = 256;
 }
 
 /// Rules of current Linux.
@@ -317,13 +303,7 @@ pub enum RulesToday {}
 #[derive(Debug)]
 pub enum Rules2018 {}
 
-impl RwSemRules for RulesToday {
-    const READERS_STEAL: bool = true;
-    const WRITERS_SPIN_ON_READERS: bool = true;
-    const PROMISES: bool = true;
-    const READERS_PASS_WRITERS: bool = true;
-    const BATCH: u32 = 256;
-}
+impl RwSemRules for RulesToday {}
 
 impl RwSemRules for Rules2018 {
     const READERS_STEAL: bool = false;

@@ -9,13 +9,11 @@
 //! as it found them.
 //!
 //! Nodes of a CPU that a lock keeps until unlock may be released in any order: a mask ([`Slots`]) says which are free.
-//!
-//! Claiming and giving back need no read-modify-write, as for nodes of a level.
 
 use crate::{
     contract::{Event, Platform, Point},
     faults::mutant::mutant,
-    memory::{AtomicU32, MODELLED, Ordering::*, Statistic, compiler_fence, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, Statistic, compiler_fence, fresh},
 };
 
 /// How deeply one CPU can be nested in slow paths and still queue.
@@ -53,14 +51,9 @@ impl Code {
 #[derive(Debug)]
 pub struct Nesting(AtomicU32);
 
-impl Nesting {
-    const_unless_loom! {
-        /// A CPU that is in no slow path.
-        pub const fn new() -> Self {
-            Self(AtomicU32::new(0))
-        }
-    }
+fresh!(pub Nesting(AtomicU32::new(0)));
 
+impl Nesting {
     /// Enters a slow path; returns how many this CPU was in before.
     pub fn enter(&self) -> usize {
         // Relaxed, and not one step: see the module documentation.
@@ -107,13 +100,9 @@ pub(crate) const SLOTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Slots(AtomicU32);
 
-impl Slots {
-    const_unless_loom! {
-        pub(crate) const fn new() -> Self {
-            Self(AtomicU32::new(0))
-        }
-    }
+fresh!(pub(crate) Slots(AtomicU32::new(0)));
 
+impl Slots {
     /// Claims a free slot of CPU `cpu`, the calling one.
     pub(crate) fn claim(&self, cpu: usize) -> usize {
         // Relaxed, and not one step: see the module documentation.
@@ -211,7 +200,6 @@ pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
 pub(crate) struct KickStamp(Statistic);
 
 impl KickStamp {
-    /// The stamp of a CPU that was never kicked.
     pub(crate) const fn new() -> Self {
         Self(Statistic::new(0))
     }

@@ -45,7 +45,7 @@ rw_family! {
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), slots;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), slots;
     rwsem: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
-    rwsem_of_2018: RwSem::<_, Rules2018>::with_rules(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
+    rwsem_of_2018: RwSem::<_, Rules2018>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
 }
 
 /// Each CPU writes one round in four. Two counters that are written together are always seen together.

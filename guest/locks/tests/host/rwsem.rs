@@ -12,7 +12,7 @@ type Today = Stage<RulesToday>;
 
 impl<R: RwSemRules> Stage<R> {
     fn new(host: Cpus) -> Arc<Self> {
-        Self::set_up(host, SleepDomain::new, RwSem::with_rules())
+        Self::set_up(host, SleepDomain::new, RwSem::new())
     }
 
     fn read(&self) {

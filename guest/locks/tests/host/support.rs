@@ -182,7 +182,7 @@ macro_rules! family {
 
             fn increment(host: Cpus, try_first: bool) {
                 let (domain, lock) = ($domain(host.clone()), CachePadded::new($lock));
-                support::no_increment_is_lost(&host, &domain, &lock, (rounds(1_500), try_first));
+                support::no_increment_is_lost(&host, &domain, &*lock, (rounds(1_500), try_first));
             }
 
             haltkick_testing::tests! {

@@ -75,7 +75,7 @@ pub(crate) struct Graph {
     pub(crate) cpus: usize,
     pub(crate) states: IndexSet<State>,
     /// Index in `edges` of a state's first edge.
-    pub(crate) begins: Vec<u32>,
+    begins: Vec<u32>,
     pub(crate) edges: Vec<Edge>,
     /// By which state and step each state was found first.
     pub(crate) parents: Vec<(u32, u32)>,

@@ -22,7 +22,7 @@ impl Graph {
     fn reaching(
         &self,
         allowed: impl Fn(&Edge) -> bool,
-        goal: impl Fn(&Edge) -> bool,
+        goal: impl Fn(u32, &Edge) -> bool,
         reached: impl Fn(&State) -> bool,
     ) -> Vec<bool> {
         let states = self.states.len();
@@ -41,7 +41,7 @@ impl Graph {
             for edge in self.edges_of(state).iter().filter(|edge| allowed(edge)) {
                 from[filled[edge.to as usize] as usize] = state;
                 filled[edge.to as usize] += 1;
-                reach[state as usize] |= goal(edge);
+                reach[state as usize] |= goal(state, edge);
             }
         }
         let mut next: Vec<_> = (0..states as u32).filter(|state| reach[*state as usize]).collect();
@@ -61,7 +61,7 @@ impl Graph {
         for cpu in 0..self.cpus as u8 {
             let reach = self.reaching(
                 |edge| !edge.spurious,
-                |edge| edge.acquired && edge.cpu == cpu,
+                |_, edge| edge.acquired && edge.cpu == cpu,
                 |state| state.ended & 1 << cpu != 0,
             );
             if let Some(stuck) = reach.iter().position(|reach| !reach) {
@@ -75,7 +75,7 @@ impl Graph {
     pub(crate) fn free_but_for(&self, absent: u8) -> Option<u32> {
         let reach = self.reaching(
             |edge| !edge.spurious && edge.cpu != absent,
-            |edge| edge.acquired,
+            |_, edge| edge.acquired,
             |state| state.owner == absent,
         );
         let is_free =
@@ -140,79 +140,30 @@ impl Graph {
         Overtaking { most: (most.1 < UNBOUNDED).then_some(most.1), way: whole }
     }
 
-    /// Returns one state of a cycle in which CPU 0 is overtaken forever although every CPU goes on: states that lead to
-    /// each other, with a step of each CPU and an acquisition by another CPU among them, and none by CPU 0.
+    /// Returns one state from which CPU 0 can be overtaken forever although every CPU goes on: in the queue all the
+    /// time, with steps of each CPU and acquisitions by others again and again, and none by CPU 0.
     pub(crate) fn starvation(&self) -> Option<u32> {
-        let queued = |state: u32| self.states[state as usize].queued & 1 != 0;
-        let allowed = |edge: &Edge| !edge.spurious && queued(edge.to);
-        let component = self.components(&queued, &allowed);
-        // For each component a bit for each CPU that makes a step inside, and one for an acquisition.
-        let mut found: HashMap<u32, (u8, u32)> = HashMap::new();
-        for state in (0..self.states.len() as u32).filter(|state| queued(*state)) {
-            for edge in self.edges_of(state).iter().filter(|edge| allowed(edge)) {
-                if component[state as usize] == component[edge.to as usize] {
-                    let entry = found.entry(component[state as usize]).or_insert((0, state));
-                    entry.0 |= 1 << edge.cpu | u8::from(self.takes(state, edge)) << 7;
+        let mut starves: Vec<_> = self.states.iter().map(|state| state.queued & 1 != 0).collect();
+        loop {
+            let before = starves.clone();
+            // A step of each CPU, and an acquisition, have to come once more, with nothing but such states before it.
+            for wanted in 0..=self.cpus {
+                let reach = self.reaching(
+                    |edge| !edge.spurious && starves[edge.to as usize],
+                    |from, edge| {
+                        usize::from(edge.cpu) == wanted || wanted == self.cpus && self.takes(from, edge)
+                    },
+                    // A CPU that has done its rounds makes no steps.
+                    |state| state.ended & 1 << wanted != 0,
+                );
+                for (starves, reach) in starves.iter_mut().zip(reach) {
+                    *starves &= reach;
                 }
+            }
+            if starves == before {
+                return starves.iter().position(|starves| *starves).map(|state| state as u32);
             }
         }
-        // A CPU that has done its rounds makes no steps.
-        let wanted = |state: u32| 1 << 7 | ((1_u8 << self.cpus) - 1) & !self.states[state as usize].ended;
-        found
-            .values()
-            .filter(|(has, state)| has & wanted(*state) == wanted(*state))
-            .map(|found| found.1)
-            .min()
-    }
-
-    /// Strongly connected components (Tarjan), by number; of the states that count.
-    fn components(&self, counts: &impl Fn(u32) -> bool, allowed: &impl Fn(&Edge) -> bool) -> Vec<u32> {
-        const UNSEEN: u32 = u32::MAX;
-        let states = self.states.len();
-        let (mut index, mut low, mut component) =
-            (vec![UNSEEN; states], vec![UNSEEN; states], vec![UNSEEN; states]);
-        let (mut seen, mut components) = (0, 0);
-        let (mut open, mut path): (Vec<u32>, Vec<(u32, u32)>) = (vec![], vec![]);
-        for root in (0..states as u32).filter(|state| counts(*state)) {
-            if index[root as usize] != UNSEEN {
-                continue;
-            }
-            path.push((root, self.begins[root as usize]));
-            while let Some((state, edge)) = path.last_mut() {
-                let at = *state as usize;
-                if index[at] == UNSEEN {
-                    (index[at], low[at]) = (seen, seen);
-                    seen += 1;
-                    open.push(*state);
-                }
-                if *edge < self.begins[at + 1] {
-                    let step = &self.edges[*edge as usize];
-                    *edge += 1;
-                    let to = step.to as usize;
-                    if !allowed(step) {
-                    } else if index[to] == UNSEEN {
-                        path.push((step.to, self.begins[to]));
-                    } else if component[to] == UNSEEN {
-                        low[at] = low[at].min(index[to]);
-                    }
-                    continue;
-                }
-                if low[at] == index[at] {
-                    while let Some(member) = open.pop() {
-                        component[member as usize] = components;
-                        if member as usize == at {
-                            break;
-                        }
-                    }
-                    components += 1;
-                }
-                path.pop();
-                if let Some((parent, _)) = path.last() {
-                    low[*parent as usize] = low[*parent as usize].min(low[at]);
-                }
-            }
-        }
-        component
     }
 }
 

@@ -68,7 +68,7 @@ fn share<R: RwSemRules, const CPUS: usize>(
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
         let domain = domain::<CPUS>(preempted)(told(machine(CPUS, pauses)));
-        (domain, RwSem::with_rules(), Plain::default())
+        (domain, RwSem::new(), Plain::default())
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {
         for _ in 0..rounds {

@@ -191,16 +191,16 @@ tests! {
         explore(8, 2, MutexSleepers::<8>::new, Mutex::new, |_| {});
         assert_reached([Event::MutexHandoff]);
     };
-    rwsem_with_four_writers: explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
+    rwsem_with_four_writers: explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, RulesToday>::new, |_| {});
     rwsem_of_2018_with_four_writers:
-        explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::with_rules, |_| {});
+        explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::new, |_| {});
 }
 
 /// Each CPU reads, writes, and reads on what it has written, in an order of its own.
 fn six_readers_and_writers<R: RwSemRules>() {
     const CPUS: usize = 6;
     type Scene<R> = (MutexSleepers<CPUS>, RwSem<osq::PrevCpu, R>, Plain);
-    let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::with_rules(), Plain::default());
+    let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::new(), Plain::default());
     let play = |cpu: usize, (domain, lock, counter): &Scene<R>| {
         for round in 0..3 {
             match (cpu + round) % 3 {

@@ -270,7 +270,7 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Maps a range that is free: as part of a neighbour that is of the same kind, else as an area of its own.
     fn map_fixed(self, start: u64, end: u64, flags: u32) -> Result<(), Error> {
-        match (self.neighbour_below(start, flags), self.neighbour_above(end, flags)) {
+        match self.neighbours(start, end, flags) {
             (None, None) => return self.add_area(start, end, flags).map(drop),
             (Some(low), None) => self.resize(low, |area| area.end.store(end, Relaxed)),
             (None, Some(high)) => self.resize(high, |area| area.start.store(start, Relaxed)),
@@ -279,16 +279,12 @@ impl<'a, M: Machine> Space<'a, M> {
         Ok(())
     }
 
-    /// The area that ends at `start`, if it has these flags but for `ANON`.
-    fn neighbour_below(self, start: u64, flags: u32) -> Option<u32> {
-        let is_it = |area: &Vma| area.end() == start && area.flags() & !ANON == flags;
-        self.tree().last_below(start).filter(|&low| is_it(self.memory.vma(low)))
-    }
-
-    /// The area that begins at `end`, if it has these flags but for `ANON`.
-    fn neighbour_above(self, end: u64, flags: u32) -> Option<u32> {
-        let is_it = |area: &Vma| area.start() == end && area.flags() & !ANON == flags;
-        self.tree().find(end).filter(|&high| is_it(self.memory.vma(high)))
+    /// The area that ends at `start` and the one that begins at `end`, if they have these flags but for `ANON`.
+    fn neighbours(self, start: u64, end: u64, flags: u32) -> (Option<u32>, Option<u32>) {
+        let is_alike = |index: &u32| self.memory.vma(*index).flags() & !ANON == flags;
+        let low = self.tree().last_below(start).filter(|&low| self.memory.vma(low).end() == start);
+        let high = self.tree().find(end).filter(|&high| self.memory.vma(high).start() == end);
+        (low.filter(is_alike), high.filter(is_alike))
     }
 
     /// Makes one area of two and the gap between them.
@@ -388,11 +384,11 @@ impl<'a, M: Machine> Space<'a, M> {
     /// Joins an area with its neighbours of the same kind.
     fn join_with_neighbours(self, index: u32) {
         let area = self.memory.vma(index);
-        let flags = area.flags() & !ANON;
-        if let Some(high) = self.neighbour_above(area.end(), flags) {
+        let (low, high) = self.neighbours(area.start(), area.end(), area.flags() & !ANON);
+        if let Some(high) = high {
             self.join_areas(index, high);
         }
-        if let Some(low) = self.neighbour_below(area.start(), flags) {
+        if let Some(low) = low {
             self.join_areas(low, index);
         }
     }

@@ -108,7 +108,6 @@ impl Host {
         }
     }
 
-    /// How often something happened.
     pub(crate) fn count_of(&self, event: Event) -> u64 {
         self.events[event as usize].load(Relaxed)
     }
@@ -195,14 +194,12 @@ fn walk(space: Space<'_, Host>, address: u64, needed: u64) -> Option<u64> {
     unreachable!()
 }
 
-/// A store.
 pub(crate) fn store(space: Space<'_, Host>, address: u64, value: u64) -> Result<(), Error> {
     let page = translate(space, address, Access::Write)?;
     space.memory.machine.contents[page].store(value, Relaxed);
     Ok(())
 }
 
-/// A load.
 pub(crate) fn load(space: Space<'_, Host>, address: u64) -> Result<u64, Error> {
     let page = translate(space, address, Access::Read)?;
     Ok(space.memory.machine.contents[page].load(Relaxed))

@@ -11,12 +11,11 @@ use haltkick_hypercalls::{
 };
 
 use crate::boot::entry;
-use crate::boot::zeroed::Zeroed;
 use crate::cpu::time::now;
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
-use super::{ground, settings, tables};
+use super::{ground, ground::Zeroed, settings, tables};
 use crate::monitor::record::{self, fail, leave};
 use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
@@ -283,7 +282,6 @@ fn spin(boot: &BootBlock, microseconds: u64) {
     }
 }
 
-/// Opens and closes the window.
 fn keep_window(boot: &BootBlock, request: &Request) {
     /// A millisecond where the APIC counts nanoseconds; elsewhere whatever it is, since only the TSC counts.
     const TICK: u32 = 1_000_000;

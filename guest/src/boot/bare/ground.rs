@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "memory that start-up code and Rust share by name")]
 
 use core::arch::global_asm;
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::cpu::apic;
@@ -82,10 +84,8 @@ unsafe extern "C" {
     /// The table of segments that all CPUs start with: four entries.
     #[link_name = "haltkick_gdt"]
     pub(super) static SEGMENTS: [u64; 4];
-    /// Top-level page table.
     #[link_name = "haltkick_pml4"]
     pub(super) static PML4: u8;
-    /// The end of the image.
     #[link_name = "__haltkick_end"]
     pub(super) static IMAGE_END: u8;
 }
@@ -104,5 +104,22 @@ pub(super) fn unmap_null() {
     unsafe {
         FIRST_GIB.store(0, Ordering::Relaxed);
         core::arch::asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
+    }
+}
+
+/// Zeroed memory for one structure that is written before anybody else looks, or is made of atomics.
+#[repr(C, align(64))]
+pub(super) struct Zeroed<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: see the type; every use says why it is alone, or that the contents are atomics.
+unsafe impl<T> Sync for Zeroed<T> {}
+
+impl<T> Zeroed<T> {
+    pub(super) const fn new() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::zeroed()))
+    }
+
+    pub(super) const fn pointer(&self) -> *mut T {
+        self.0.get().cast()
     }
 }

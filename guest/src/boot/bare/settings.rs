@@ -3,7 +3,7 @@
 
 use haltkick_hypercalls::Request;
 
-use crate::boot::zeroed::Zeroed;
+use super::ground::Zeroed;
 use crate::monitor::record::fail;
 
 /// Written into the image's file by who starts the monitor, before there is a guest.
@@ -43,7 +43,6 @@ const IMAGE: u64 = 4 << 20;
 /// Bytes that the page tables of `start` map.
 const MAPPED: u64 = 1 << 30;
 
-/// Returns the request.
 pub(super) fn request() -> &'static Request {
     // SAFETY: written before there was a guest, never after.
     let request = unsafe { &*REQUEST.pointer() };

@@ -2,15 +2,13 @@
 #![expect(unsafe_code, reason = "loads the tables into the CPU")]
 
 use core::arch::asm;
-use core::cell::UnsafeCell;
 
 use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, MAX_VCPUS};
 
-use super::ground::{CODE, SEGMENTS, TASK_STATE};
+use super::ground::{CODE, SEGMENTS, TASK_STATE, Zeroed};
 use crate::cpu::apic;
 use crate::traps::exceptions;
 
-/// One CPU's.
 #[repr(C, align(64))]
 struct CpuTables {
     /// The common ones, then the task state's descriptor.
@@ -32,16 +30,10 @@ struct TaskState {
 const TASK_STATE_BYTES: u64 = size_of::<TaskState>() as u64;
 const _: () = assert!(TASK_STATE_BYTES == 104);
 
-struct Tables(UnsafeCell<[CpuTables; MAX_VCPUS + 1]>);
-// SAFETY: each CPU writes its own, once.
-unsafe impl Sync for Tables {}
-struct Gates(UnsafeCell<[[u64; 2]; 256]>);
-// SAFETY: written by the boot CPU before any other runs.
-unsafe impl Sync for Gates {}
-
-// SAFETY: zero is valid for every field.
-static TABLES: Tables = Tables(UnsafeCell::new(unsafe { core::mem::zeroed() }));
-static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 256]));
+/// Each CPU writes its own, once.
+static TABLES: Zeroed<[CpuTables; MAX_VCPUS + 1]> = Zeroed::new();
+/// Written by the boot CPU before any other runs.
+static GATES: Zeroed<[[u64; 2]; 256]> = Zeroed::new();
 
 /// Operand of LGDT and LIDT.
 #[repr(C, packed)]
@@ -58,16 +50,16 @@ pub(super) fn write_gates() {
         let handler = (&raw const exceptions::STUBS) as u64 + vector * u64::from(exceptions::STUB_BYTES);
         let low =
             handler & 0xffff | u64::from(CODE) << 16 | IST1 | PRESENT_GATE | (handler >> 16 & 0xffff) << 48;
-        // SAFETY: alone, see `Gates`.
-        unsafe { (*GATES.0.get())[vector as usize] = [low, handler >> 32] };
+        // SAFETY: alone, see `GATES`.
+        unsafe { (*GATES.pointer())[vector as usize] = [low, handler >> 32] };
     }
 }
 
 /// Gives the calling CPU its tables, and `area` as GS base.
 pub(super) fn load(cpu: u32, area: u64) {
-    // SAFETY: this CPU's own, see `Tables`; `SEGMENTS` is constant. The area's field was written before this CPU started.
+    // SAFETY: this CPU's own, see `TABLES`; `SEGMENTS` is constant. The area's field was written before this CPU started.
     unsafe {
-        let tables = &mut (*TABLES.0.get())[cpu as usize];
+        let tables = &mut (*TABLES.pointer())[cpu as usize];
         let task_state = (&raw const tables.task_state) as u64;
         tables.task_state.interrupt_stacks[0] = ((area + EXCEPTION_STACK_OFFSET as u64) as *const u64).read();
         tables.task_state.io_map_base = TASK_STATE_BYTES as u16;
@@ -79,7 +71,7 @@ pub(super) fn load(cpu: u32, area: u64) {
         tables.segments[5] = task_state >> 32;
         let gdt =
             Pointer { limit: size_of::<[u64; 6]>() as u16 - 1, base: (&raw const tables.segments) as u64 };
-        let idt = Pointer { limit: size_of::<[[u64; 2]; 256]>() as u16 - 1, base: GATES.0.get() as u64 };
+        let idt = Pointer { limit: size_of::<[[u64; 2]; 256]>() as u16 - 1, base: GATES.pointer() as u64 };
         asm!("lgdt [{}]", in(reg) &raw const gdt, options(nostack, preserves_flags));
         asm!("lidt [{}]", in(reg) &raw const idt, options(nostack, preserves_flags));
         asm!("ltr {:x}", in(reg) TASK_STATE, options(nostack, preserves_flags));
