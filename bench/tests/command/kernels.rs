@@ -361,14 +361,12 @@ fn pretended(name: &str, script: &str) -> Ended {
 
 #[apply(trial)]
 fn a_console_that_lies_ends_the_run_without_a_record() {
-    let flood = "echo 'haltkick-inside: the record begins'; \
-         yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000; \
-         echo 'haltkick-inside: exit code 0'";
+    let flood = "yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000";
     // Other reasons are those of `measure::inside`.
     for (name, script, reason) in [
         ("inside-silent", "true", "it did not say how it ended"),
         ("inside-huge", flood, "the record has more than 8 MiB"),
-        ("inside-failed", "echo 'haltkick-inside: exit code 2'", "it ended with exit code 2"),
+        ("inside-failed", "echo 'haltkick-inside: exit code 2 after 0 bytes'", "it ended with exit code 2"),
     ] {
         let ended = pretended(name, script).with(&[5]);
         let ended = ended.says(&[&format!("the workload inside failed: {reason}")]);
@@ -411,12 +409,11 @@ fn console(record: &Value, sections: u64) -> String {
     let mut record = record.clone();
     record["figures"]["acquisitions_per_second"] = (sections as f64).into();
     let record = record.to_string();
-    let mut text = "haltkick-inside: the record begins\n".to_owned();
+    let mut text = String::new();
     for part in record.as_bytes().chunks(1000) {
         _ = writeln!(text, "haltkick-inside| {}", std::str::from_utf8(part).expect("a record in ASCII"));
     }
-    _ = writeln!(text, "haltkick-inside: the record ends after {} bytes", record.len());
-    text + "haltkick-inside: exit code 0\n"
+    text + &format!("haltkick-inside: exit code 0 after {} bytes\n", record.len())
 }
 
 /// The second kernel does as many sections as the first one, or a quarter; both vary by a factor of two.
