@@ -88,7 +88,7 @@ fn refuse() -> ! {
 pub mod fuzz {
     pub const TARGETS: [haltkick_fuzzing::Target; 3] = [
         crate::experiment::fuzzed::TARGET,
-        crate::measure::fuzzed::outcome::TARGET,
-        crate::measure::fuzzed::record::TARGET,
+        crate::measure::fuzzed::OUTCOME,
+        crate::measure::fuzzed::RECORD,
     ];
 }
