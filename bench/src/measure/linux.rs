@@ -12,7 +12,7 @@ use haltkick_vmm::{
 use super::console::{Heard, RunResult};
 use super::fill::{Origin, explain_vcpus};
 use super::inside::{Told, is_ours};
-use super::judge;
+use super::judge::judge_host;
 use crate::record::figures::{FIGURES, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
@@ -136,8 +136,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
     let mut record = unjudged(run, seen, (origin, place));
-    let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
-    spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
+    judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
         let code = if is_emulated(run) { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
