@@ -154,7 +154,7 @@ pub(crate) fn record(
         figures,
         timeline,
         at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
-        distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
+        distributions: of.times.iter().map(|times| (times.name.into(), times.buckets())).collect(),
         lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
         schedule: found.schedule,
         vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
