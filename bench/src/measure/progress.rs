@@ -146,14 +146,6 @@ impl Progress {
         }
     }
 
-    /// Says how long it will take to simulate `cells`, `at_a_time` at a time, if it is worth saying.
-    pub(crate) fn announce(&self, cells: usize, at_a_time: usize, takes: Duration) {
-        if takes > WORTH_SAYING {
-            let takes = patience(takes.as_secs_f64());
-            output::talk(&format!("simulates {cells} more cells, {at_a_time} at a time: about {takes}"));
-        }
-    }
-
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }

@@ -11,7 +11,7 @@ use super::console::RunResult;
 use super::engine::{self, Engine};
 use super::fill::{Origin, records};
 use super::kernels::{self, Versions};
-use super::progress::{Planned, Position, Progress};
+use super::progress::{Planned, Position, Progress, WORTH_SAYING};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
@@ -25,6 +25,7 @@ use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
+use crate::text::quantity::patience;
 
 /// Remaining attempts at a cell.
 #[derive(Clone, Copy, Debug)]
@@ -156,8 +157,12 @@ impl<'a> Session<'a> {
     /// cells were wrong by a factor of three.
     fn announce(&self, cells: &[&Cell], blocks: u32) {
         let Some(simulators) = &self.simulators else { return };
-        let all = cells.len() + self.plan.cells().count() * blocks as usize;
-        self.progress.announce(all, simulators.ahead.jobs(), self.time_left(cells, blocks));
+        let takes = self.time_left(cells, blocks);
+        if takes > WORTH_SAYING {
+            let all = cells.len() + self.plan.cells().count() * blocks as usize;
+            let (jobs, takes) = (simulators.ahead.jobs(), patience(takes.as_secs_f64()));
+            output::talk(&format!("simulates {all} more cells, {jobs} at a time: about {takes}"));
+        }
     }
 
     /// The cells of `block` that the rule asks for; none if it is met.
