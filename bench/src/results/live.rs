@@ -312,22 +312,6 @@ mod tests {
     use crate::measure::synthetic::Scratch;
 
     #[test]
-    fn a_view_is_found_by_its_directory_until_the_experiment_ends() {
-        let scratch = Scratch::new("live");
-        let directory = scratch.path().to_str().unwrap().to_owned();
-        let none = FoundLive::find(&directory).unwrap_err().message;
-        assert!(none.contains("no run in it shows itself"), "{none}");
-        let file = LiveFile::within(scratch.path()).unwrap();
-        let found = FoundLive::find(&directory).unwrap();
-        let frame = found.read().unwrap();
-        assert_eq!((frame.phase.as_str(), frame.process), ("between", std::process::id()));
-        assert!(frame.is_of_living_process());
-        drop(file);
-        assert!(found.read().unwrap().is_ended(), "an observer learns that it is over");
-        assert!(FoundLive::find(&directory).is_err());
-    }
-
-    #[test]
     fn a_directory_that_others_may_write_to_is_not_used() {
         use std::os::unix::fs::PermissionsExt as _;
         let scratch = Scratch::new("live-others");
