@@ -90,22 +90,14 @@ impl Calibration {
     }
 }
 
-/// All that the calibration of a run hangs on. Runs that ask for the same are given the same.
-#[derive(Clone, Debug, PartialEq)]
-struct Asked {
-    engine: haltkick_vmm::Engine,
-    ring: Ring,
+/// Whether two runs ask for the same as far as their calibration is concerned: they are given the same.
+fn are_alike(one: &Run, other: &Run) -> bool {
+    one.engine == other.engine && one.ring == other.ring
 }
 
-impl Asked {
-    fn of(run: &Run) -> Self {
-        Self { engine: run.engine.clone(), ring: run.ring }
-    }
-}
-
-/// The calibrations of an experiment's cells.
+/// The calibrations of an experiment's cells, each with one of the runs that it is for.
 #[derive(Default)]
-pub(crate) struct Calibrations(Vec<(Asked, Calibration)>);
+pub(crate) struct Calibrations(Vec<(Run, Calibration)>);
 
 impl Calibrations {
     /// Calibrates all cells of `plan` with our own guests: as `records` of this host tell, so that a resumed experiment does the same work, else by
@@ -116,33 +108,31 @@ impl Calibrations {
         host: &Host,
         measure: impl Fn(&Run) -> std::result::Result<Calibration, RunError>,
     ) -> std::result::Result<Self, RunError> {
-        let mut asked: Vec<(Asked, &Run)> = vec![];
+        let mut asked: Vec<&Run> = vec![];
         let is_open = |run: &Run| run.ring == Ring::Auto || run.work_rate.is_none();
         for cell in plan.cells().filter(|cell| cell.run.linux().is_none() && is_open(&cell.run)) {
-            let of_cell = Asked::of(&cell.run);
-            if !asked.iter().any(|(known, _)| *known == of_cell) {
-                asked.push((of_cell, &cell.run));
+            if !asked.iter().any(|known| are_alike(known, &cell.run)) {
+                asked.push(&cell.run);
             }
         }
         // The ring that is found for some is asked for by others: they do the same work.
-        asked.sort_by_key(|(asked, _)| asked.ring != Ring::Auto);
+        asked.sort_by_key(|run| run.ring != Ring::Auto);
         let mut all = Self::default();
-        for (asked, run) in asked {
-            let mut found = all.0.iter().filter(|(known, _)| known.engine == asked.engine);
-            let known = found.find(|(_, calibration)| calibration.ring == asked.ring);
+        for run in asked {
+            let mut found = all.0.iter().filter(|(known, _)| known.engine == run.engine);
+            let known = found.find(|(_, calibration)| calibration.ring == run.ring);
             let known = known.map(|(_, calibration)| calibration.clone());
-            let calibration = match known.or_else(|| of_records(&asked, plan, records, host)) {
+            let calibration = match known.or_else(|| of_records(run, plan, records, host)) {
                 Some(known) => known,
                 None => measure(run)?,
             };
-            all.0.push((asked, calibration));
+            all.0.push((run.clone(), calibration));
         }
         Ok(all)
     }
 
     fn of(&self, run: &Run) -> Option<&Calibration> {
-        let asked = Asked::of(run);
-        self.0.iter().find(|(known, _)| *known == asked).map(|(_, calibration)| calibration)
+        self.0.iter().find(|(known, _)| are_alike(known, run)).map(|(_, calibration)| calibration)
     }
 
     /// Why a run that leaves the ring to be found out has the ring it has.
@@ -162,10 +152,10 @@ impl Calibrations {
 
 /// The calibration of earlier runs of cells that asked for the same, on the same host. Another host has CPUs of another speed, and
 /// perhaps another ring that is native.
-fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
+fn of_records(run: &Run, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
     let here = host.identity();
     let alike: BTreeSet<&str> =
-        plan.cells().filter(|cell| Asked::of(&cell.run) == *asked).map(|cell| cell.id.as_str()).collect();
+        plan.cells().filter(|cell| are_alike(&cell.run, run)).map(|cell| cell.id.as_str()).collect();
     let of_alike =
         |record: &&Record| record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()));
     let record = records.iter().filter(of_alike).find(|record| record.host.identity() == here)?;
