@@ -70,9 +70,8 @@ struct AheadQueue {
     done: BTreeMap<Key, Made>,
     /// The run that the session waits for, which is made however many are done.
     wanted: Option<Key>,
+    /// No further run is made: none is wanted any more, or a thread panicked.
     ended: bool,
-    /// A thread panicked: what it was making will never be done.
-    is_broken: bool,
 }
 
 impl AheadQueue {
@@ -139,7 +138,8 @@ impl Ahead {
         }
         self.changed.notify_all();
         loop {
-            assert!(!state.is_broken, "a thread that simulates has panicked");
+            // What it was making will never be done.
+            assert!(!state.ended, "a thread that simulates has panicked");
             if let Some(made) = state.done.remove(key) {
                 state.wanted = None;
                 self.changed.notify_all();
@@ -205,8 +205,7 @@ struct BreaksOnPanic<'a>(&'a Ahead);
 impl Drop for BreaksOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.state().is_broken = true;
-            self.0.changed.notify_all();
+            self.0.end();
         }
     }
 }
