@@ -81,16 +81,13 @@ impl Preemption {
         let Self {
             format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
         } = self;
-        let mut text = format!("format = {format}\n");
-        for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
-            let _ = writeln!(text, "{key} = {}", in_toml(value));
-        }
-        let _ = writeln!(
-            text,
-            "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}"
+        let [place, image_sha256, came_to] =
+            [&self.place, &self.image_sha256, &self.came_to].map(|text| in_toml(text));
+        let mut text = format!(
+            "format = {format}\nplace = {place}\nimage_sha256 = {image_sha256}\nvcpu = {vcpu}\ninstructions = {instructions}\n\
+             for_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}\nspan_ns = {span_ns}\nhorizon_ns = {horizon_ns}\n\
+             seed = {seed}\ncame_to = {came_to}\n\n[settings]\n"
         );
-        let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
-        let _ = writeln!(text, "came_to = {}\n\n[settings]", in_toml(&self.came_to));
         for (key, value) in &self.settings {
             let _ = writeln!(text, "{key} = {}", in_toml(value));
         }

@@ -77,7 +77,8 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     let root = here().join("../../..").canonicalize().map_err(|error| error.to_string())?;
     let nested =
         std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("nested");
-    let work = Work::new(nested.join(format!("suite.{}", std::process::id())))?;
+    let work = Work(nested.join(format!("suite.{}", std::process::id())));
+    std::fs::create_dir_all(&work.0).map_err(|error| format!("{}: {error}", work.0.display()))?;
     let groups = group::all(&work.0, &nested.join("kernel"))?;
     let programs = Programs::build(&root, &work.0, &groups)?;
     let mut tests = vec![];
@@ -144,13 +145,6 @@ fn note(line: &str) {
 
 /// A folder that goes when the suite ends.
 struct Work(PathBuf);
-
-impl Work {
-    fn new(path: PathBuf) -> Result<Self, String> {
-        let made = std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()));
-        made.map(|()| Self(path))
-    }
-}
 
 impl Drop for Work {
     fn drop(&mut self) {

@@ -295,7 +295,6 @@ pub(crate) struct Sketch {
     head: String,
     grid: String,
     arms: String,
-    control: String,
 }
 
 impl Sketch {
@@ -346,16 +345,16 @@ impl Sketch {
 
     /// The A/A pair.
     pub(crate) fn control(mut self, arm: &str) -> Self {
-        self.control = format!("[control]\narm = {arm:?}\n");
+        self.arms += &format!("[control]\narm = {arm:?}\n");
         self
     }
 
     /// The file.
     pub(crate) fn text(&self, blocks: u32) -> String {
-        let Self { head, grid, arms, control } = self;
+        let Self { head, grid, arms } = self;
         format!(
             "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
-             [grid]\n{grid}{arms}{control}"
+             [grid]\n{grid}{arms}"
         )
     }
 
