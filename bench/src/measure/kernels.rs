@@ -129,10 +129,9 @@ mod tests {
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::experiment::{Experiment, Source};
     use crate::host::noise::{Found, Noise};
-    use crate::measure::engine::Engine;
-    use crate::measure::session::{Rule, Session};
+    use crate::measure::session::Rule;
     use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
-    use crate::results::directory::{Directory, read_records};
+    use crate::results::directory::read_records;
     use crate::results::merge;
     use crate::show::{csv, report, table};
     use crate::text::exit::Exit;
@@ -156,12 +155,6 @@ mod tests {
     fn plan(scratch: &Scratch) -> Plan {
         scratch.put("kernel", "a kernel");
         plan_of(scratch, TEXT)
-    }
-
-    /// A session into a directory below `scratch`.
-    fn session<'a>(scratch: &Scratch, plan: &'a Plan, engine: Engine<'a>) -> Session<'a> {
-        let directory = Directory::create(&scratch.path().join("results")).unwrap();
-        World::new(1).session(plan, engine, &quiet, directory, vec![])
     }
 
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
@@ -188,8 +181,8 @@ mod tests {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
         let engine = |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run)));
-        session(&scratch, &plan, &engine).run(ONCE).unwrap();
-        let records: Vec<Record> = read_records(&scratch.path().join("results")).unwrap();
+        World::new(1).session(&plan, &engine, &quiet, &scratch).run(ONCE).unwrap();
+        let records: Vec<Record> = read_records(scratch.path()).unwrap();
         assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
         let summary = Summary::new(&plan.outline, &records);
         let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
@@ -269,7 +262,7 @@ mod tests {
             }
             Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
-        let mut session = session(&scratch, &plan, &engine);
+        let mut session = World::new(1).session(&plan, &engine, &quiet, &scratch);
         let failure = session.run(ONCE).unwrap_err();
         assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
         assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));

@@ -13,20 +13,10 @@ use crate::record::figures::{EFFICIENCY, LOCK_FREE};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
-/// A session that begins in an empty directory.
-fn begun<'a>(
-    world: &World,
-    plan: &'a Plan,
-    (engine, watcher): (Engine<'a>, Watcher<'a>),
-    scratch: &Scratch,
-) -> Session<'a> {
-    world.session(plan, engine, watcher, Directory::create(scratch.path()).unwrap(), vec![])
-}
-
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let mut session = begun(world, plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.run(rule).unwrap();
     session.records
 }
@@ -44,7 +34,7 @@ fn with_failures(
         let found = good(run)?;
         fails(run.our(0)).map_or(Ok(found), Err)
     };
-    let mut session = begun(world, plan, (&good, &watcher), &scratch);
+    let mut session = world.session(plan, &good, &watcher, &scratch);
     session.engine = &engine;
     let ended = session.run(rule);
     (ended, session.records, session.failed)
@@ -97,7 +87,7 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
         let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+        let mut session = world.session(&plan, &engine, &watcher, &scratch);
         let ended = session.run(rule);
         (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
     };
@@ -136,7 +126,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
         (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(4).unwrap()));
-    let mut session = begun(&world, plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let before = world.runs();
     session.run(rule).unwrap();
@@ -177,7 +167,7 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
-    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(&plan, &engine, &watcher, &scratch);
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
     assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
@@ -209,7 +199,7 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
     };
     for kept in 0..all.len() {
         let scratch = Scratch::new(&format!("cut-off-{kept}"));
-        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+        let mut session = world.session(&plan, &engine, &watcher, &scratch);
         session.records = all[..kept].to_vec();
         session.run(rule).unwrap();
         // A run of two guests of which one has no record yet is made again.
@@ -292,7 +282,7 @@ fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
     let (world, scratch) = (World::new(1), Scratch::new("moved"));
     let (engine, watcher) = (world.engine(), world.watcher());
-    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(&plan, &engine, &watcher, &scratch);
     session.records = earlier;
     session.run(Rule { blocks: 1, ..ONCE }).unwrap();
     let here: Vec<&Record> = session.records.iter().filter(|record| !of_ideal(record)).collect();
