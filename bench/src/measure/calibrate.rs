@@ -175,9 +175,9 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
 
-    /// The calibrations of a plan on the host called `host`, where ring 0 is native and CPUs are half as fast in ring 3; and
-    /// how often it was measured.
-    fn of(plan: &Plan, records: &[Record], host: &str) -> (Calibrations, u32) {
+    /// Ring and work rate that each cell of a plan is given on the host called `host`, where ring 0 is native and CPUs are half as fast
+    /// in ring 3; and how often these were measured.
+    fn given(plan: &Plan, records: &[Record], host: &str) -> (Vec<(String, Ring, u64)>, u32) {
         let measured = Cell::new(0);
         let measure = |run: &Run| {
             measured.set(measured.get() + 1);
@@ -186,17 +186,13 @@ mod tests {
             Ok(Calibration { work_rate, ring, ring_reason: "measured".into() })
         };
         let host = Host { host_id: Some(host.into()), ..Host::default() };
-        (Calibrations::of_plan(plan, records, &host, measure).unwrap(), measured.get())
-    }
-
-    /// Ring and work rate of each cell.
-    fn given(calibrations: &Calibrations, plan: &Plan) -> Vec<(String, Ring, u64)> {
+        let calibrations = Calibrations::of_plan(plan, records, &host, measure).unwrap();
         let given = |cell: &PlannedCell| {
             let mut run = cell.run.clone();
             calibrations.apply(&mut run);
             (cell.id.clone(), run.ring, run.work_rate.unwrap())
         };
-        plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect()
+        (plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect(), measured.get())
     }
 
     /// A plan in which each arm asks for something else, the first for a ring that is not the native one.
@@ -208,11 +204,10 @@ mod tests {
 
     #[test]
     fn each_cell_is_calibrated_by_what_it_asks_for() {
-        let plan = mixed();
-        let (calibrations, measured) = of(&plan, &[], "host-a");
+        let (given, measured) = given(&mixed(), &[], "host-a");
         let wanted =
             [("third", Ring::Ring3, 1000), ("found", Ring::Ring0, 2000), ("zeroth", Ring::Ring0, 2000)];
-        assert_eq!(given(&calibrations, &plan), wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
+        assert_eq!(given, wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
         assert_eq!(measured, 2, "cells that ask for the ring that is found share its rate");
     }
 
@@ -223,10 +218,10 @@ mod tests {
         let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
         let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
         for (id, rate) in hosts {
-            let (calibrations, measured) = of(&plan, &records, id);
-            assert_eq!((given(&calibrations, &plan)[0].2, measured), (rate, 0));
+            let (given, measured) = given(&plan, &records, id);
+            assert_eq!((given[0].2, measured), (rate, 0));
         }
-        assert_eq!(of(&plan, &records, "host-c").1, 1);
+        assert_eq!(given(&plan, &records, "host-c").1, 1);
     }
 
     #[test]
@@ -235,8 +230,8 @@ mod tests {
         let records = World::new(1).host_id(Some("host-a")).work_rate(55).records(&plan);
         let of_third: Vec<Record> =
             records.into_iter().filter(|record| record.placed().cell_id == "third").collect();
-        let (calibrations, _) = of(&plan, &of_third, "host-a");
-        let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
+        let (given, _) = given(&plan, &of_third, "host-a");
+        let rates: Vec<u64> = given.into_iter().map(|(.., rate)| rate).collect();
         assert_eq!(rates, [55, 2000, 2000]);
     }
 }

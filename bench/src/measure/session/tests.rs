@@ -86,10 +86,8 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
-        let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-        let mut session = world.session(&plan, &engine, &watcher, &scratch);
-        let ended = session.run(rule);
-        (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
+        let (ended, records, _) = with_failures(name, &world, &plan, rule, |_| None);
+        (ended.map_err(|failure| (failure.exit, failure.message)), records.len())
     };
     let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
     let (stopped, runs) = ended("in-vain", |_| true, at_once);
