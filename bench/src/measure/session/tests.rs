@@ -90,7 +90,7 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
         (ended.map_err(|failure| (failure.exit, failure.message)), records.len())
     };
     let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
-    let (stopped, runs) = ended("in-vain", |_| true, at_once);
+    let (stopped, runs) = ended("all-spoilt", |_| true, at_once);
     let (exit, message) = stopped.unwrap_err();
     assert_eq!((exit, runs), (Exit::Untrusted, 4));
     let stop = "stopped after 2 blocks, since 4 of 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
