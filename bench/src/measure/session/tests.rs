@@ -7,7 +7,6 @@ use haltkick_vmm::{OurGuest, VirtualTime};
 use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
-use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::figures::{EFFICIENCY, LOCK_FREE};
 
@@ -123,9 +122,9 @@ fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
         std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
         (engine(run).map(|seen| seen.found), String::new())
     };
-    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(4).unwrap()));
+    let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
     let mut session = world.session(plan, &engine, &watcher, &scratch);
-    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    session.simulators = Some(&ahead);
     let before = world.runs();
     session.run(rule).unwrap();
     (session.records, world.runs() - before)
@@ -164,9 +163,9 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         }
         (engine(run).map(|seen| seen.found), String::new())
     };
-    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
+    let ahead = Ahead::new(NonZeroUsize::new(2).unwrap(), &simulate, &stop);
     let mut session = world.session(&plan, &engine, &watcher, &scratch);
-    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    session.simulators = Some(&ahead);
     let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
     assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
     assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
