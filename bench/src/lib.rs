@@ -75,9 +75,6 @@ fn refuse() -> ! {
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {
-    pub const TARGETS: [haltkick_fuzzing::Target; 3] = [
-        crate::experiment::fuzzed::TARGET,
-        crate::measure::fuzzed::outcome::TARGET,
-        crate::measure::fuzzed::record::TARGET,
-    ];
+    pub const TARGETS: [haltkick_fuzzing::Target; 3] =
+        [crate::experiment::fuzzed::TARGET, crate::measure::fuzzed::OUTCOME, crate::measure::fuzzed::RECORD];
 }

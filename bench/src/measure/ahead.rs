@@ -28,23 +28,17 @@ pub(crate) type Key = (u32, String);
 pub(crate) type Simulate<'a> =
     &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
 
-/// Threads that make runs on simulated machines before their turn comes.
-#[derive(Clone)]
-pub(crate) struct Simulators<'a> {
-    pub(crate) ahead: Arc<Ahead>,
-    pub(crate) simulate: Simulate<'a>,
-    /// Ends what they are making.
-    pub(crate) stop: &'a AtomicBool,
-}
-
 /// Ends, when dropped, the runs that threads are making or are to make: none is wanted then.
-pub(super) struct End<'s, 'a>(pub(super) &'s Simulators<'a>);
+pub(super) struct End<'s, 'a> {
+    pub(super) of: &'s Ahead<'a>,
+    /// Only where this thread panics: what it was making will never be done.
+    pub(super) by_panic_alone: bool,
+}
 
 impl Drop for End<'_, '_> {
     fn drop(&mut self) {
-        if self.0.ahead.end() {
-            // Relaxed: polled; nothing else is read on the strength of it.
-            self.0.stop.store(true, Ordering::Relaxed);
+        if !self.by_panic_alone || std::thread::panicking() {
+            self.of.end();
         }
     }
 }
@@ -70,9 +64,8 @@ struct AheadQueue {
     done: BTreeMap<Key, Made>,
     /// The run that the session waits for, which is made however many are done.
     wanted: Option<Key>,
+    /// No further run is made: none is wanted any more, or a thread panicked.
     ended: bool,
-    /// A thread panicked: what it was making will never be done.
-    is_broken: bool,
 }
 
 impl AheadQueue {
@@ -95,18 +88,20 @@ impl AheadQueue {
     }
 }
 
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Ahead {
+/// Threads that make runs on simulated machines before their turn comes.
+pub(crate) struct Ahead<'a> {
     jobs: NonZeroUsize,
+    simulate: Simulate<'a>,
+    /// Ends what they are making.
+    stop: &'a AtomicBool,
     state: Mutex<AheadQueue>,
     changed: Condvar,
 }
 
-impl Ahead {
+impl<'a> Ahead<'a> {
     /// Prepares for `jobs` threads.
-    pub(crate) fn new(jobs: NonZeroUsize) -> Self {
-        Self { jobs, state: Mutex::default(), changed: Condvar::new() }
+    pub(crate) fn new(jobs: NonZeroUsize, simulate: Simulate<'a>, stop: &'a AtomicBool) -> Self {
+        Self { jobs, simulate, stop, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// How many threads make runs at the same time.
@@ -139,7 +134,7 @@ impl Ahead {
         }
         self.changed.notify_all();
         loop {
-            assert!(!state.is_broken, "a thread that simulates has panicked");
+            assert!(!state.ended, "a thread that simulates has panicked");
             if let Some(made) = state.done.remove(key) {
                 state.wanted = None;
                 self.changed.notify_all();
@@ -158,11 +153,11 @@ impl Ahead {
     }
 
     /// Makes runs until the end: what each of the threads does.
-    pub(crate) fn work(&self, simulate: Simulate<'_>) {
-        let _breaks_on_panic = BreaksOnPanic(self);
+    pub(crate) fn work(&self) {
+        let _end = End { of: self, by_panic_alone: true };
         while let Some((key, run, virtual_time)) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
-            let (result, story) = simulate(&run, virtual_time);
+            let (result, story) = (self.simulate)(&run, virtual_time);
             let made = Made { started, took: begun.elapsed(), result, story };
             let mut state = self.state();
             state.under_way.remove(&key);
@@ -171,12 +166,15 @@ impl Ahead {
         }
     }
 
-    /// Ends the making of runs, of which none is wanted now. Returns whether one was still under way.
-    pub(crate) fn end(&self) -> bool {
+    /// Ends the making of runs, of which none is wanted now.
+    fn end(&self) {
         let mut state = self.state();
         state.ended = true;
         self.changed.notify_all();
-        !state.under_way.is_empty()
+        if !state.under_way.is_empty() {
+            // Relaxed: polled; nothing else is read on the strength of it.
+            self.stop.store(true, Ordering::Relaxed);
+        }
     }
 
     fn next(&self) -> Option<(Key, Run, Arc<VirtualTime>)> {
@@ -196,18 +194,6 @@ impl Ahead {
     fn state(&self) -> MutexGuard<'_, AheadQueue> {
         // Every change to it is complete when the lock is released, whatever happens to the thread then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells the others of a thread that panics.
-struct BreaksOnPanic<'a>(&'a Ahead);
-
-impl Drop for BreaksOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.state().is_broken = true;
-            self.0.changed.notify_all();
-        }
     }
 }
 
@@ -255,7 +241,7 @@ fn whole_seconds(mut time: impl FnMut(u32) -> Option<Duration>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use haltkick_vmm::Guest;
 
@@ -281,34 +267,37 @@ mod tests {
         })
     }
 
-    fn take(ahead: &Ahead, number: u32) -> String {
+    fn take(ahead: &Ahead<'_>, number: u32) -> String {
         let (key, run) = seeds(number..number + 1).next().unwrap();
         ahead.take(&key, &run, |_| ()).result.unwrap_err().to_string()
     }
 
     #[test]
     fn runs_are_taken_in_any_order_also_those_that_nobody_expected() {
-        let ahead = Ahead::new(FOUR);
+        let stop = AtomicBool::new(false);
+        let ahead = Ahead::new(FOUR, &failing, &stop);
         std::thread::scope(|scope| {
-            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work(&failing)));
+            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
             ahead.expect(seeds(0..100));
             for number in (0..100).rev().chain(200..203) {
                 assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
             }
-            assert!(!ahead.end(), "all were taken");
+            ahead.end();
+            assert!(!stop.load(Ordering::Relaxed), "all were taken");
         });
     }
 
     #[test]
     fn few_more_runs_are_made_ahead_than_there_are_threads() {
-        let (ahead, begun) = (Ahead::new(FOUR), AtomicUsize::new(0));
+        let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
         let counted = |run: &Run, virtual_time| {
             begun.fetch_add(1, Ordering::Relaxed);
             failing(run, virtual_time)
         };
         let most = 4 + MOST_SPARE;
+        let ahead = Ahead::new(FOUR, &counted, &stop);
         std::thread::scope(|scope| {
-            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work(&counted)));
+            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
             ahead.expect(seeds(0..100));
             for taken in 1..=50 {
                 take(&ahead, taken);
@@ -321,10 +310,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_ends_the_wait() {
-        let ahead = Ahead::new(FOUR);
+        let stop = AtomicBool::new(false);
+        let panics: Simulate<'_> = &|_, _| panic!("on purpose");
+        let ahead = Ahead::new(FOUR, panics, &stop);
         let waits = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             std::thread::scope(|scope| {
-                scope.spawn(|| ahead.work(&|_, _| panic!("on purpose")));
+                scope.spawn(|| ahead.work());
                 take(&ahead, 1)
             })
         }));

@@ -91,22 +91,14 @@ impl Calibration {
     }
 }
 
-/// All that the calibration of a run hangs on. Runs that ask for the same are given the same.
-#[derive(Clone, Debug, PartialEq)]
-struct Asked {
-    engine: haltkick_vmm::Engine,
-    ring: Ring,
+/// Whether two runs ask for the same as far as their calibration is concerned: they are given the same.
+fn are_alike(one: &Run, other: &Run) -> bool {
+    one.engine == other.engine && one.ring == other.ring
 }
 
-impl Asked {
-    fn of(run: &Run) -> Self {
-        Self { engine: run.engine.clone(), ring: run.ring }
-    }
-}
-
-/// The calibrations of an experiment's cells.
+/// The calibrations of an experiment's cells, each with one of the runs that it is for.
 #[derive(Default)]
-pub(crate) struct Calibrations(Vec<(Asked, Calibration)>);
+pub(crate) struct Calibrations(Vec<(Run, Calibration)>);
 
 impl Calibrations {
     /// Calibrates all cells of `plan` with our own guests: as `records` of this host tell, so that a resumed experiment does the same work, else by
@@ -117,26 +109,25 @@ impl Calibrations {
         host: &Host,
         measure: impl Fn(&Run) -> std::result::Result<Calibration, RunError>,
     ) -> std::result::Result<Self, RunError> {
-        let mut asked: Vec<(Asked, &Run)> = vec![];
+        let mut asked: Vec<&Run> = vec![];
         let is_open = |run: &Run| run.ring == Ring::Auto || run.work_rate.is_none();
         for cell in plan.cells().filter(|cell| cell.run.linux().is_none() && is_open(&cell.run)) {
-            let of_cell = Asked::of(&cell.run);
-            if !asked.iter().any(|(known, _)| *known == of_cell) {
-                asked.push((of_cell, &cell.run));
+            if !asked.iter().any(|known| are_alike(known, &cell.run)) {
+                asked.push(&cell.run);
             }
         }
         // The ring that is found for some is asked for by others: they do the same work.
-        asked.sort_by_key(|(asked, _)| asked.ring != Ring::Auto);
+        asked.sort_by_key(|run| run.ring != Ring::Auto);
         let mut all = Self::default();
-        for (asked, run) in asked {
-            let mut found = all.0.iter().filter(|(known, _)| known.engine == asked.engine);
-            let known = found.find(|(_, calibration)| calibration.ring == asked.ring);
+        for run in asked {
+            let mut found = all.0.iter().filter(|(known, _)| known.engine == run.engine);
+            let known = found.find(|(_, calibration)| calibration.ring == run.ring);
             let known = known.map(|(_, calibration)| calibration.clone());
-            let calibration = match known.or_else(|| of_records(&asked, plan, records, host)) {
+            let calibration = match known.or_else(|| of_records(run, plan, records, host)) {
                 Some(known) => known,
                 None => measure(run)?,
             };
-            all.0.push((asked, calibration));
+            all.0.push((run.clone(), calibration));
         }
         Ok(all)
     }
@@ -165,8 +156,7 @@ impl Calibrations {
     }
 
     fn of(&self, run: &Run) -> Option<&Calibration> {
-        let asked = Asked::of(run);
-        self.0.iter().find(|(known, _)| *known == asked).map(|(_, calibration)| calibration)
+        self.0.iter().find(|(known, _)| are_alike(known, run)).map(|(_, calibration)| calibration)
     }
 
     /// Why a run that leaves the ring to be found out has the ring it has.
@@ -187,13 +177,13 @@ impl Calibrations {
 /// Records of cells that asked for the same, on the same host. Another host has CPUs of another speed, and perhaps another ring that is
 /// native.
 fn alike<'a>(
-    asked: &Asked,
+    asked: &Run,
     plan: &Plan,
     records: impl Iterator<Item = &'a Record>,
     host: &Host,
 ) -> impl Iterator<Item = &'a Record> {
     let here = host.identity();
-    let cells = plan.cells().filter(|cell| Asked::of(&cell.run) == *asked);
+    let cells = plan.cells().filter(|cell| are_alike(&cell.run, asked));
     let ids: BTreeSet<String> = cells.map(|cell| cell.id.clone()).collect();
     records.filter(move |record| {
         record.place.as_ref().is_some_and(|place| ids.contains(&place.cell_id))
@@ -202,8 +192,8 @@ fn alike<'a>(
 }
 
 /// The calibration of earlier runs.
-fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
-    let record = alike(asked, plan, records.iter(), host).next()?;
+fn of_records(run: &Run, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
+    let record = alike(run, plan, records.iter(), host).next()?;
     Some(Calibration {
         work_rate: record.figure(WORK_RATE)? as u64,
         ring: if record.settings.count("ring") == 0 { Ring::Ring0 } else { Ring::Ring3 },
@@ -220,9 +210,9 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
 
-    /// The calibrations of a plan on the host called `host`, where ring 0 is native and CPUs are half as fast in ring 3; and
-    /// how often it was measured.
-    fn of(plan: &Plan, records: &[Record], host: &str) -> (Calibrations, u32) {
+    /// Ring and work rate that each cell of a plan is given on the host called `host`, where ring 0 is native and CPUs are half as fast
+    /// in ring 3; and how often these were measured.
+    fn given(plan: &Plan, records: &[Record], host: &str) -> (Vec<(String, Ring, u64)>, u32) {
         let measured = Cell::new(0);
         let measure = |run: &Run| {
             measured.set(measured.get() + 1);
@@ -231,17 +221,13 @@ mod tests {
             Ok(Calibration { work_rate, ring, ring_reason: "measured".into() })
         };
         let host = Host { host_id: Some(host.into()), ..Host::default() };
-        (Calibrations::of_plan(plan, records, &host, measure).unwrap(), measured.get())
-    }
-
-    /// Ring and work rate of each cell.
-    fn given(calibrations: &Calibrations, plan: &Plan) -> Vec<(String, Ring, u64)> {
+        let calibrations = Calibrations::of_plan(plan, records, &host, measure).unwrap();
         let given = |cell: &PlannedCell| {
             let mut run = cell.run.clone();
             calibrations.apply(&mut run);
             (cell.id.clone(), run.ring, run.work_rate.unwrap())
         };
-        plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect()
+        (plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect(), measured.get())
     }
 
     /// A plan in which each arm asks for something else, the first for a ring that is not the native one.
@@ -253,11 +239,10 @@ mod tests {
 
     #[test]
     fn each_cell_is_calibrated_by_what_it_asks_for() {
-        let plan = mixed();
-        let (calibrations, measured) = of(&plan, &[], "host-a");
+        let (given, measured) = given(&mixed(), &[], "host-a");
         let wanted =
             [("third", Ring::Ring3, 1000), ("found", Ring::Ring0, 2000), ("zeroth", Ring::Ring0, 2000)];
-        assert_eq!(given(&calibrations, &plan), wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
+        assert_eq!(given, wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
         assert_eq!(measured, 2, "cells that ask for the ring that is found share its rate");
     }
 
@@ -268,10 +253,10 @@ mod tests {
         let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
         let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
         for (id, rate) in hosts {
-            let (calibrations, measured) = of(&plan, &records, id);
-            assert_eq!((given(&calibrations, &plan)[0].2, measured), (rate, 0));
+            let (given, measured) = given(&plan, &records, id);
+            assert_eq!((given[0].2, measured), (rate, 0));
         }
-        assert_eq!(of(&plan, &records, "host-c").1, 1);
+        assert_eq!(given(&plan, &records, "host-c").1, 1);
     }
 
     #[test]
@@ -280,8 +265,8 @@ mod tests {
         let records = World::new(1).host_id(Some("host-a")).work_rate(55).records(&plan);
         let of_third: Vec<Record> =
             records.into_iter().filter(|record| record.placed().cell_id == "third").collect();
-        let (calibrations, _) = of(&plan, &of_third, "host-a");
-        let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
+        let (given, _) = given(&plan, &of_third, "host-a");
+        let rates: Vec<u64> = given.into_iter().map(|(.., rate)| rate).collect();
         assert_eq!(rates, [55, 2000, 2000]);
     }
 }

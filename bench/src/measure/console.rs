@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use haltkick_vmm::Found;
 
+use crate::record::Record;
 use crate::record::figures::{LOCK_EVENT, check_name};
-use crate::record::{Counts, Record};
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";
@@ -24,10 +24,8 @@ const MOST_TOLD: usize = 3;
 /// The figures that one guest has told so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Heard {
-    /// Value and unit, by name.
+    /// Value and unit, by name; that of lock events begins with [`LOCK_EVENT`].
     pub(crate) figures: BTreeMap<String, (f64, String)>,
-    /// By name, without what all of them begin with.
-    pub(crate) lock_events: Counts,
     /// Lines that were refused.
     pub(crate) refused: u64,
     /// Why the first of them were.
@@ -51,26 +49,12 @@ impl Heard {
             return Err(format!("a line of {} bytes, where {LONGEST_LINE} are the most", said.len()));
         }
         let (name, value, unit) = parts(said)?;
-        match name.strip_prefix(LOCK_EVENT) {
-            Some(event) => {
-                check_name(event)?;
-                self.check_room(self.lock_events.get(event).is_some())?;
-                self.lock_events.set(event, value);
-            }
-            None => {
-                check_name(name)?;
-                self.check_room(self.figures.contains_key(name))?;
-                self.figures.insert(name.to_owned(), (value, unit.to_owned()));
-            }
+        check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
+        if !self.figures.contains_key(name) && self.figures.len() >= MOST_FIGURES {
+            return Err(format!("more than {MOST_FIGURES} figures"));
         }
+        self.figures.insert(name.to_owned(), (value, unit.to_owned()));
         Ok(())
-    }
-
-    fn check_room(&self, is_known: bool) -> Result<(), String> {
-        if is_known || self.figures.len() + self.lock_events.iter().count() < MOST_FIGURES {
-            return Ok(());
-        }
-        Err(format!("more than {MOST_FIGURES} figures"))
     }
 }
 
@@ -128,9 +112,15 @@ mod tests {
             "haltkick: lock_event.pv_kick_wake=17 count",
             "[    1.0] haltkick: within=1 line",
         ]);
-        let figures = [("page-loop", (123.5, "ops/s".into())), ("wait_p99", (2500.0, "ns".into()))];
-        assert_eq!(heard.figures, figures.map(|(name, figure)| (name.to_owned(), figure)).into());
-        assert_eq!(heard.lock_events.iter().collect::<Vec<_>>(), [("pv_kick_wake", 17.0)]);
+        let figures = [
+            ("page-loop", 123.5, "ops/s"),
+            ("wait_p99", 2500.0, "ns"),
+            ("lock_event.pv_kick_wake", 17.0, "count"),
+        ];
+        assert_eq!(
+            heard.figures,
+            figures.map(|(name, value, unit)| (name.to_owned(), (value, unit.to_owned()))).into()
+        );
         assert_eq!((heard.refused, heard.reasons.len()), (0, 0));
         let heard = self::heard(&["haltkick: a=1 x", "haltkick: a=2 x", "haltkick: a=broken x"]);
         assert_eq!(heard.figures["a"], (2.0, "x".into()));
@@ -164,8 +154,7 @@ mod tests {
             (long_line.as_str(), "bytes, where"),
         ] {
             let heard = heard(&[line]);
-            let kept = heard.figures.len() + heard.lock_events.iter().count();
-            assert_eq!((heard.refused, kept), (1, 0), "{line}");
+            assert_eq!((heard.refused, heard.figures.len()), (1, 0), "{line}");
             assert!(heard.reasons[0].contains(reason), "{line}: {:?}", heard.reasons);
         }
     }
@@ -178,7 +167,7 @@ mod tests {
             heard.hear(&format!("haltkick: f{number}=1 count"));
             heard.hear("haltkick: never right");
         }
-        assert_eq!(heard.figures.len() + heard.lock_events.iter().count(), MOST_FIGURES);
+        assert_eq!(heard.figures.len(), MOST_FIGURES);
         assert_eq!(heard.reasons.len(), MOST_TOLD);
         assert_eq!(heard.refused as usize, (20 * MOST_FIGURES - MOST_FIGURES) + 10 * MOST_FIGURES);
         heard.hear("haltkick: f0=2 count");
@@ -199,13 +188,10 @@ mod tests {
             heard.hear(&format!("{PREFIX}a={line}"));
             heard.hear(&format!("{PREFIX}{LOCK_EVENT}{line}"));
         }
-        let names =
-            heard.figures.keys().map(String::as_str).chain(heard.lock_events.iter().map(|(name, _)| name));
-        names.for_each(|name| check_name(name).unwrap());
-        let values = heard.figures.values().map(|(value, _)| *value);
-        let values = values.chain(heard.lock_events.iter().map(|(_, value)| value));
-        values.for_each(|value| assert!(value.is_finite()));
-        assert!(heard.figures.values().all(|(_, unit)| unit.len() <= LONGEST_UNIT));
+        for (name, (value, unit)) in &heard.figures {
+            check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name)).unwrap();
+            assert!(value.is_finite() && unit.len() <= LONGEST_UNIT);
+        }
         assert!(heard.reasons.len() <= MOST_TOLD);
     }
 

@@ -83,12 +83,9 @@ fn figures(of: &OfOurs<'_>, why: &mut Why) -> Figures {
 
 /// Notes the members of a family, or the one figure. A reason that they share stands once.
 fn note(figures: &mut Figures, row: &Figure, members: Vec<(String, Known<f64>)>, why: &mut Why) {
-    let reasons: Vec<_> = members.iter().map(|(_, value)| value.as_ref().err().cloned()).collect();
-    let shared = reasons
-        .first()
-        .cloned()
-        .flatten()
-        .filter(|first| reasons.iter().all(|it| it.as_ref() == Some(first)));
+    let mut reasons = members.iter().map(|(_, value)| value.as_ref().err());
+    let first = reasons.next().flatten();
+    let shared = first.filter(|first| reasons.all(|it| it == Some(*first))).cloned();
     let is_shared = shared.is_some();
     if let Some(reason) = shared {
         why.explain(row.name, reason.0);
@@ -154,7 +151,7 @@ pub(crate) fn record(
         figures,
         timeline,
         at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
-        distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
+        distributions: of.times.iter().map(|times| (times.name.into(), times.buckets())).collect(),
         lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
         schedule: found.schedule,
         vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),

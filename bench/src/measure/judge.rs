@@ -2,10 +2,10 @@
 
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Schedule, SwitchReports};
 
-use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
+use crate::host::noise::{BUSY_NEIGHBOUR, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
-use crate::record::{PerVcpu, Record, Warning};
-use crate::text::quantity::{self, MemorySize};
+use crate::record::{PerVcpu, Record};
+use crate::text::quantity::{MemorySize, percent, si};
 
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
@@ -21,14 +21,9 @@ const LEAST_HONOURED: f64 = 0.9;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
-fn percent(share: f64) -> String {
-    format!("{} %", quantity::significant(share * 100.0))
-}
-
-/// Warnings about what the host did to a run, whatever ran in it.
-pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option<&str>) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let mut warn = |code: &str, message: String| warnings.push(Warning { code: code.into(), message });
+/// Writes down what the host did to a run, whatever ran in it.
+pub(crate) fn judge_host(record: &mut Record, tick_resolution: f64, pinning_lost: Option<&str>) {
+    let noise = record.noise.clone();
     // A twentieth of two ticks, a millisecond for each pCPU, can be one's own: threads that start, the supervisor.
     let delay_limit = OTHERS_SHARE_LIMIT.max(tick_resolution / 20.0);
     if let Some(share) = noise.others_share
@@ -39,7 +34,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
             "other processes used {} of the run's pCPUs: stop them, or choose quiet ones with --cpus",
             percent(share)
         );
-        warn(BUSY_NEIGHBOUR, message);
+        record.warn(BUSY_NEIGHBOUR, message);
     }
     if let Some(share) = noise.run_delay_share.filter(|share| *share > delay_limit) {
         let message = format!(
@@ -47,27 +42,26 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
              --cpus",
             percent(share)
         );
-        warn(BUSY_NEIGHBOUR, message);
+        record.warn(BUSY_NEIGHBOUR, message);
     }
     if let Some(share) = noise.steal_share
         && share > STEAL_SHARE_LIMIT.max(tick_resolution)
     {
         let message =
             format!("the outer host took {} of the pCPUs' time: run on quieter hardware", percent(share));
-        warn("host-steal", message);
+        record.warn("host-steal", message);
     }
     if let Some(share) = noise.stopped_share.filter(|share| *share > STOPPED_SHARE_LIMIT) {
         let message = format!(
             "the process was stopped for {} of the run (SIGSTOP, a debugger, a suspended host?): run it again",
             percent(share)
         );
-        warn("stopped", message);
+        record.warn("stopped", message);
     }
     if let Some(lost) = pinning_lost {
         let message = format!("{lost}: it was changed (taskset, a cpuset?) while the run went on");
-        warn("pinning-lost", message);
+        record.warn("pinning-lost", message);
     }
-    warnings
 }
 
 /// Compares the work that was done with the work that was promised: a section of 1 us that takes 0.2 us makes another lock.
@@ -161,7 +155,7 @@ fn judge_sleep(record: &mut Record) {
         let message = format!(
             "{asleep} of {vcpus} vCPUs slept the whole window while the lock was taken {} times: wake-up lost? `haltkick check` \
              tests a lock object",
-            quantity::si(taken as f64)
+            si(taken as f64)
         );
         record.warn("asleep-throughout", message);
     }
@@ -180,10 +174,7 @@ pub(crate) fn judge(
             "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
         record.warn("emulated", message.into());
     }
-    for Warning { code, message } in spoilers(&record.noise, tick_resolution, outcome.pinning_lost.as_deref())
-    {
-        record.warn(&code, message);
-    }
+    judge_host(record, tick_resolution, outcome.pinning_lost.as_deref());
     // The clock of a simulated machine stands; a CPU whose sibling is busy works more slowly, as it should.
     if !asked.run.engine.is_simulated() {
         judge_work(record);
@@ -232,6 +223,7 @@ mod tests {
     use haltkick_vmm::{Fold, OurGuest, Ours, VcpuOutcome, WorkSpeed};
 
     use super::*;
+    use crate::host::noise::Noise;
     use crate::measure::synthetic::{Sketch, World};
 
     /// The warnings of a run whose vCPUs work at these shares of the promised speed.
@@ -312,8 +304,10 @@ mod tests {
                 stopped_share: stopped,
                 ..Noise::default()
             };
-            let found: Vec<String> = spoilers(&noise, 0.2, None).into_iter().map(|it| it.code).collect();
-            assert_eq!(found, codes, "{noise:?}");
+            let mut record = Record { noise, ..Record::default() };
+            judge_host(&mut record, 0.2, None);
+            let found: Vec<String> = record.warnings.iter().map(|it| it.code.clone()).collect();
+            assert_eq!(found, codes, "{:?}", record.noise);
         }
     }
 

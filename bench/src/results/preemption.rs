@@ -81,16 +81,13 @@ impl Preemption {
         let Self {
             format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
         } = self;
-        let mut text = format!("format = {format}\n");
-        for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
-            let _ = writeln!(text, "{key} = {}", in_toml(value));
-        }
-        let _ = writeln!(
-            text,
-            "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}"
+        let [place, image_sha256, came_to] =
+            [&self.place, &self.image_sha256, &self.came_to].map(|text| in_toml(text));
+        let mut text = format!(
+            "format = {format}\nplace = {place}\nimage_sha256 = {image_sha256}\nvcpu = {vcpu}\ninstructions = {instructions}\n\
+             for_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}\nspan_ns = {span_ns}\nhorizon_ns = {horizon_ns}\n\
+             seed = {seed}\ncame_to = {came_to}\n\n[settings]\n"
         );
-        let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
-        let _ = writeln!(text, "came_to = {}\n\n[settings]", in_toml(&self.came_to));
         for (key, value) in &self.settings {
             let _ = writeln!(text, "{key} = {}", in_toml(value));
         }
@@ -138,44 +135,36 @@ impl Preemption {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::synthetic::Scratch;
+    use crate::measure::synthetic::{Scratch, settings};
 
     #[test]
-    fn a_file_is_read_as_it_was_written() {
-        let mut settings = Settings::default();
-        settings.set("lock", "mcs").unwrap();
-        settings.set("cpus", "0-3").unwrap();
-        settings.set("spin-threshold", "20us").unwrap();
-        let image = Image::embedded();
-        let written = Preemption {
-            place: "a \"quoted\" place".into(),
-            instructions: u64::MAX >> 1,
-            settings: Preemption::settings_of(&settings),
-            then: vec![Then { place: "another".into(), vcpu: 3, instructions: 7 }],
-            ..Preemption::new(&image)
-        };
-        let read: Preemption = toml::from_str(&written.text()).unwrap();
-        assert_eq!(read, written);
-        assert!(read.is_of(&image));
-        assert_eq!(read.settings().unwrap(), settings);
-    }
-
-    #[test]
-    fn texts_of_a_file_are_cleaned_and_endless_times_refused() {
+    fn a_file_is_read_as_written_but_for_commands_and_endless_times() {
         let scratch = Scratch::new("preemption");
         let path = scratch.path().join("worst-001.toml");
         let read = |preemption: &Preemption| {
             std::fs::write(&path, preemption.text()).unwrap();
             Preemption::read(&path)
         };
-        let good = Preemption::new(&Image::embedded());
+        let given = [("lock", "mcs"), ("cpus", "0-3"), ("spin-threshold", "20us")];
+        let (settings, image) = (settings(&given), Image::embedded());
+        let then = |place: &str| vec![Then { place: place.into(), vcpu: 3, instructions: 7 }];
+        let written = Preemption {
+            place: "a \"quoted\" place".into(),
+            instructions: u64::MAX >> 1,
+            settings: Preemption::settings_of(&settings),
+            then: then("another"),
+            ..Preemption::new(&image)
+        };
+        assert_eq!(read(&written).unwrap(), written);
+        assert!(written.is_of(&image));
+        assert_eq!(written.settings().unwrap(), settings);
         let escape = "x\u{1b}[31m".to_owned();
-        let then = vec![Then { place: escape.clone(), vcpu: 0, instructions: 1 }];
-        let shown =
-            read(&Preemption { place: escape.clone(), came_to: escape, then, ..good.clone() }).unwrap();
+        let then = then(&escape);
+        let shown = Preemption { place: escape.clone(), came_to: escape, then, ..written.clone() };
+        let shown = read(&shown).unwrap();
         let texts = [&shown.place, &shown.came_to, &shown.then[0].place];
         assert!(texts.iter().all(|text| !text.contains('\u{1b}')), "{texts:?}");
-        let refused = read(&Preemption { span_ns: u64::MAX, ..good }).unwrap_err();
+        let refused = read(&Preemption { span_ns: u64::MAX, ..written }).unwrap_err();
         assert!(refused.message.contains("longer than 60 s"), "{}", refused.message);
     }
 }

@@ -81,6 +81,11 @@ pub(crate) fn significant(value: f64) -> String {
     if digits > 3 && decimals > 0 { format!("{value:.*}", decimals - 1) } else { text }
 }
 
+/// A share as a percentage: `12.3 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0))
+}
+
 /// An amount of memory that was written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemorySize {
@@ -119,49 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_a_prefix() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.0123, "0.0123"),
-            (0.9996, "1.00"),
-            (9.996, "10.0"),
-            (12.34, "12.3"),
-            (999.6, "1.00 k"),
-            (1000.0, "1.00 k"),
-            (598_412.0, "598 k"),
-            (1_234_567.0, "1.23 M"),
-        ] {
-            assert_eq!(si(value), text);
-        }
-    }
-
-    #[test]
-    fn ticks_bear_no_empty_digits() {
-        for (figure, tick) in
-            [("1.00 k", "1 k"), ("0.100", "0.1"), ("10.0 us", "10 us"), ("100", "100"), ("2.50 M", "2.5 M")]
-        {
-            assert_eq!(short(figure), tick);
-        }
-    }
-
-    #[test]
-    fn factors_near_1_have_another_digit_and_large_ones_are_written_out() {
-        for (value, text) in [
-            (0.9996, "1.000"),
-            (1.0449, "1.045"),
-            (1.234, "1.23"),
-            (0.0447, "0.0447"),
-            (999.6, "1000"),
-            (3_652.0, "3650"),
-            (22_249.0, "22200"),
-            (222_000.0, "222k"),
-        ] {
-            assert_eq!(factor(value), text);
-        }
-    }
-
-    #[test]
-    fn counts_and_times_have_the_digits_and_the_unit_that_suit_them() {
+    fn figures_have_the_digits_and_the_unit_that_suit_them() {
+        assert_eq!([0.0, 0.0123, 0.9996, 9.996, 12.34].map(si), ["0", "0.0123", "1.00", "10.0", "12.3"]);
+        assert_eq!([999.6, 1e3, 598_412.0, 1_234_567.0].map(si), ["1.00 k", "1.00 k", "598 k", "1.23 M"]);
+        let ticks = ["1.00 k", "0.100", "10.0 us", "100", "2.50 M"].map(short);
+        assert_eq!(ticks, ["1 k", "0.1", "10 us", "100", "2.5 M"]);
+        // Those near 1 have another digit, and large ones are written out.
+        assert_eq!([0.9996, 1.0449, 1.234, 0.0447].map(factor), ["1.000", "1.045", "1.23", "0.0447"]);
+        assert_eq!([999.6, 3_652.0, 22_249.0, 222e3].map(factor), ["1000", "3650", "22200", "222k"]);
         assert_eq!([0, 999, 12_345].map(count), ["0", "999", "12.3 k"]);
         assert_eq!([15.0, 1_049.0, 33e6, 2e9].map(time_ns), ["15.0 ns", "1.05 us", "33.0 ms", "2.00 s"]);
         assert_eq!([44.6, 125.0, 3720.0].map(patience), ["45 s", "2 min 5 s", "1 h 2 min"]);

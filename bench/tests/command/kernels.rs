@@ -357,9 +357,7 @@ fn pretended(name: &str, script: &str) -> Ended {
 
 #[apply(trial)]
 fn a_console_that_lies_ends_the_run_without_a_record() {
-    let flood = "echo 'haltkick-inside: the record begins'; \
-         yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000; \
-         echo 'haltkick-inside: exit code 0'";
+    let flood = "yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000";
     // Other reasons are those of `measure::inside`.
     let reason = "the workload inside failed: the record has more than 8 MiB";
     let ended = pretended("inside-huge", flood).with(&[5]).says(&[reason]);
@@ -400,12 +398,12 @@ fn a_kernel_slower_by_its_workload_inside_is_a_bad_commit() {
         pretended_kernel(&of_kernel, 4 << 20, &[]);
         record["figures"]["acquisitions_per_second"] = per_second.into();
         let record = record.to_string();
-        let mut console = "haltkick-inside: the record begins\n".to_owned();
+        let mut console = String::new();
         for part in record.as_bytes().chunks(1000) {
             _ = writeln!(console, "haltkick-inside| {}", std::str::from_utf8(part).expect("ASCII"));
         }
-        _ = writeln!(console, "haltkick-inside: the record ends after {} bytes", record.len());
-        written(format!("{of_kernel}/console"), console + "haltkick-inside: exit code 0\n");
+        _ = writeln!(console, "haltkick-inside: exit code 0 after {} bytes", record.len());
+        written(format!("{of_kernel}/console"), console);
     }
     let script = "case \"$*\" in *old/vmlinux*) cat old/console ;; *) cat later/console ;; esac";
     let script = format!("cd {directory}; {script}");

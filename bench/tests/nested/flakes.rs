@@ -18,30 +18,29 @@ pub(crate) struct Flakes {
     not_tested: Vec<String>,
     /// Tests that are known to fail in one machine and pass in another.
     #[serde(default)]
-    flaky: Vec<Flake>,
+    flaky: Vec<Entry>,
     /// Tests that show nothing in an emulated machine that others do not: they are run there only on request (`--all`).
     #[serde(default)]
-    repeats: Vec<Repeat>,
+    repeats: Vec<Entry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Flake {
+struct Entry {
     /// The name of a test; `*` stands for anything.
     tests: String,
+    /// Except these.
+    #[serde(default)]
+    but: Vec<String>,
     /// Text of the failure, where only failures with it are known.
     told: Option<String>,
     reason: String,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Repeat {
-    tests: String,
-    /// Except these.
-    #[serde(default)]
-    but: Vec<String>,
-    reason: String,
+impl Entry {
+    fn is_of(&self, test: &str) -> bool {
+        matches(&self.tests, test) && !self.but.iter().any(|but| matches(but, test))
+    }
 }
 
 impl Flakes {
@@ -51,9 +50,10 @@ impl Flakes {
 
     /// Takes those tests out that repeat others, and says how many of each entry.
     pub(crate) fn leave_out(&self, tests: &mut Vec<(usize, String)>) -> Vec<String> {
-        let left_out = |Repeat { tests: pattern, but, reason }: &Repeat| {
+        let left_out = |repeat: &Entry| {
             let all = tests.len();
-            tests.retain(|(_, test)| !matches(pattern, test) || but.iter().any(|but| matches(but, test)));
+            tests.retain(|(_, test)| !repeat.is_of(test));
+            let Entry { tests: pattern, reason, .. } = repeat;
             format!("left out, --all runs them: {} tests {pattern}: {reason}", all - tests.len())
         };
         self.repeats.iter().map(left_out).collect()
@@ -61,9 +61,11 @@ impl Flakes {
 
     /// The first pattern that no test has.
     pub(crate) fn idle(&self, tests: &[(usize, String)]) -> Option<&str> {
-        let patterns = self.flaky.iter().map(|flake| &flake.tests).chain(&self.not_tested);
-        let mut patterns = patterns.chain(self.repeats.iter().map(|repeat| &repeat.tests));
-        patterns.find(|pattern| !tests.iter().any(|(_, test)| matches(pattern, test))).map(String::as_str)
+        let entries = self.flaky.iter().chain(&self.repeats).map(|entry| &entry.tests);
+        entries
+            .chain(&self.not_tested)
+            .find(|pattern| !tests.iter().any(|(_, test)| matches(pattern, test)))
+            .map(String::as_str)
     }
 
     /// The end of what the suite says: each test that did not simply pass, what stands against the suite, and counts. Returns how many
@@ -122,9 +124,9 @@ impl Flakes {
 
     /// The reason for which a test is known to be flaky, if all of its failures are known.
     fn reason(&self, test: &Test) -> Option<&str> {
-        let knows = |flake: &&Flake| {
+        let knows = |flake: &&Entry| {
             let told = |failure: &String| flake.told.as_ref().is_none_or(|told| failure.contains(told));
-            matches(&flake.tests, &test.name) && test.failures.iter().all(told)
+            flake.is_of(&test.name) && test.failures.iter().all(told)
         };
         self.flaky.iter().find(knows).map(|flake| flake.reason.as_str())
     }
@@ -153,43 +155,40 @@ mod tests {
 
     use super::*;
     use crate::group::{Group, guests};
-    use crate::machine::{End, Event, Verdict};
-    use crate::suite::{self, Machines};
+    use crate::machine::{End, Event, Kind};
+    use crate::suite;
 
-    /// Machines in which the letters of a script say what a test does, one letter in each: p passes, f fails, i is skipped, d dies,
-    /// c ends the program.
-    struct Fake(Mutex<BTreeMap<String, Vec<u8>>>);
-
-    impl Machines for Fake {
-        fn run(&self, _: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End {
-            for test in tests {
-                tell(Event::Started(test.clone()));
-                let mut scripts = self.0.lock().unwrap();
-                let script = scripts.get_mut(test).unwrap();
-                match if script.len() > 1 { script.remove(0) } else { script[0] } {
-                    b'p' => tell(Event::Ended(Verdict::Passed)),
-                    b'f' => tell(Event::Ended(Verdict::Failed("no".into()))),
-                    b'i' => tell(Event::Ended(Verdict::Ignored)),
-                    b'd' => return End::Died("it hung".into()),
-                    _ => return End::Program(139),
-                }
-            }
-            End::Program(0)
-        }
-    }
-
-    /// Report of the suite about tests `a`, `b` and so on with these scripts.
+    /// Report of the suite about tests `a`, `b` and so on, in machines in which the letters of a script say what a test does, one letter
+    /// in each: p passes, f fails, i is skipped, d dies, c ends the program.
     fn said(scripts: &[&str]) -> String {
         let names = ('a'..).map(|name| name.to_string());
         let scripts: BTreeMap<_, _> =
             names.zip(scripts).map(|(name, does)| (name, does.as_bytes().to_vec())).collect();
         let tests = scripts.keys().map(|name| (0, name.clone())).collect();
+        let scripts = Mutex::new(scripts);
+        let machine = |_: &Group, tests: &[String], tell: &mut dyn FnMut(Event)| {
+            for test in tests {
+                let mut tell = |kind| tell(Event { kind, name: test.clone(), stdout: "no".into() });
+                tell(Kind::Started);
+                let mut scripts = scripts.lock().unwrap();
+                let script = scripts.get_mut(test).unwrap();
+                match if script.len() > 1 { script.remove(0) } else { script[0] } {
+                    b'p' => tell(Kind::Ok),
+                    b'f' => tell(Kind::Failed),
+                    b'i' => tell(Kind::Ignored),
+                    b'd' => return End::Died("it hung".into()),
+                    _ => return End::Program(139),
+                }
+            }
+            End::Program(0)
+        };
         let flakes =
             "machines-die-at-most = 3\nflaky-at-most = 2\nunknown-at-most = 1\nnot-tested = [\"c\"]\n
             [[flaky]]\ntests = \"a*\"\ntold = \"no\"\nreason = \"as is known\"";
         let flakes = Flakes::parse(flakes).unwrap();
         let minute = Duration::from_secs(60);
-        let results = suite::run(&[guests()], tests, &Fake(Mutex::new(scripts)), &flakes, 1, minute, &|_| {});
+        let most = flakes.machines_die_at_most;
+        let results = suite::run(&[guests()], tests, &machine, most, 1, minute, &|_| {});
         let said = Mutex::new(String::new());
         let passed = flakes.conclude(&results, &|line| *said.lock().unwrap() += &format!("{line}\n"));
         format!("{}passed: {passed:?}", said.into_inner().unwrap())

@@ -1,8 +1,12 @@
-//! The groups of tests: which program they are in, and what kind of machine they need.
+//! The groups of tests: which program they are in, built by cargo as `cargo test --workspace` builds it and asked for its tests, and what
+//! kind of machine they need.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use serde_json::Value;
 
 /// Tests of one program in machines of one kind.
 pub(crate) struct Group {
@@ -125,12 +129,66 @@ fn loops(work: &Path) -> Result<PathBuf, String> {
     Ok(archive)
 }
 
+/// Paths of the test programs, by target, and of the `haltkick` command, which some of them start.
+pub(crate) struct Programs {
+    pub(crate) tests: BTreeMap<String, PathBuf>,
+    pub(crate) haltkick: PathBuf,
+}
+
+impl Programs {
+    /// Builds the programs of these groups, in `root`. The suite has copies of its own in `work`, so that a build
+    /// meanwhile does not change the programs that it runs.
+    pub(crate) fn build(root: &Path, work: &Path, groups: &[Group]) -> Result<Self, String> {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // The packages that `just test-host` names, so that nothing is built twice with other features.
+        cargo.args(["test", "--no-run", "--workspace", "--exclude", "haltkick-guest"]);
+        cargo.args(["--message-format", "json-render-diagnostics", "--quiet"]).current_dir(root);
+        for group in groups {
+            cargo.args(["--test", group.target]);
+        }
+        let mut tests = BTreeMap::new();
+        let mut haltkick = None;
+        for line in told(cargo.stdin(Stdio::null()))?.lines() {
+            // One about each thing that it has built, and others.
+            let message: Value = serde_json::from_str(line).unwrap_or_default();
+            let (target, Some(executable)) = (&message["target"], message["executable"].as_str()) else {
+                continue;
+            };
+            match (target["kind"][0].as_str(), target["name"].as_str()) {
+                (Some("test"), Some(name)) => {
+                    let copy = work.join(name);
+                    let copied = std::fs::copy(executable, &copy);
+                    copied.map_err(|error| format!("failed to copy {executable}: {error}"))?;
+                    tests.insert(name.to_owned(), copy);
+                }
+                (Some("bin"), Some("haltkick")) => haltkick = Some(PathBuf::from(executable)),
+                _ => {}
+            }
+        }
+        Ok(Self { tests, haltkick: haltkick.ok_or("cargo has built no haltkick")? })
+    }
+
+    pub(crate) fn of(&self, group: &Group) -> Result<&Path, String> {
+        let program = self.tests.get(group.target).map(PathBuf::as_path);
+        program.ok_or_else(|| format!("cargo has built no test {}", group.target))
+    }
+
+    /// The names of a group's tests, in the order in which the program has them.
+    pub(crate) fn tests(&self, group: &Group) -> Result<Vec<String>, String> {
+        let mut program = Command::new(self.of(group)?);
+        program.arg("--list").env("HALTKICK_NESTED", "1").env_remove("HALTKICK_TESTS");
+        let list = told(program.stdin(Stdio::null()).stderr(Stdio::null()))?;
+        let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(tests.filter(|test| (group.takes)(test)).map(String::from).collect())
+    }
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the output of a command that has to succeed. Its complaints stay where the command has them.
-pub(crate) fn told(command: &mut Command) -> Result<String, String> {
+fn told(command: &mut Command) -> Result<String, String> {
     let output = command.stdout(Stdio::piped()).spawn().and_then(std::process::Child::wait_with_output);
     match output {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::group::Group;
-use crate::programs::Programs;
-use crate::suite::Machines;
+use crate::group::{Group, Programs};
 
 /// Exit codes of `nested.sh run` if the programs in the machine did not come to their end.
 const NO_END: [i32; 2] = [124, 125];
@@ -32,19 +30,25 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// Report about a test.
-pub(crate) enum Verdict {
-    Passed,
-    /// With what the test said.
-    Failed(String),
-    /// Skipped there.
-    Ignored,
+/// What a line says of a test: that it has started, or how the one that was started last has ended.
+#[derive(Deserialize)]
+pub(crate) struct Event {
+    #[serde(rename = "event")]
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    /// Output of a test that failed.
+    #[serde(default)]
+    pub(crate) stdout: String,
 }
 
-pub(crate) enum Event {
-    Started(String),
-    /// The test that was started last has ended.
-    Ended(Verdict),
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Started,
+    Ok,
+    Failed,
+    /// Skipped there.
+    Ignored,
 }
 
 /// Machines made by a script with the arguments of `nested.sh run`.
@@ -56,8 +60,9 @@ pub(crate) struct Launcher<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-impl Machines for Launcher<'_> {
-    fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End {
+impl Launcher<'_> {
+    /// Runs these tests of a group in a new machine, tells what happens there as it happens, and returns how it ended.
+    pub(crate) fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End {
         let mut machine = match self.command(group, tests).spawn() {
             Ok(machine) => machine,
             Err(error) => return End::Died(format!("failed to start {}: {error}", self.script.display())),
@@ -89,9 +94,7 @@ impl Machines for Launcher<'_> {
             cut_short.unwrap_or_else(|| end(status, &said))
         })
     }
-}
 
-impl Launcher<'_> {
     fn command(&self, group: &Group, tests: &[String]) -> Command {
         let package = self.root.join(group.package);
         let mut command = Command::new(&self.script);
@@ -148,23 +151,9 @@ fn end(status: std::io::Result<ExitStatus>, said: &str) -> End {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Line {
-    Test { event: String, name: String, stdout: Option<String> },
-}
-
-/// The event of a line, if it holds one. A test that prints no line break at its end has its words before the event.
+/// The event of a line, if it holds one of a test. A test that prints no line break at its end has its words before the event.
 fn event(line: &str) -> Option<Event> {
-    let line = &line[line.find("{ \"type\": \"")?..];
-    let Line::Test { event, name, stdout } = serde_json::from_str(line).ok()?;
-    Some(match event.as_str() {
-        "started" => Event::Started(name),
-        "ok" => Event::Ended(Verdict::Passed),
-        "failed" => Event::Ended(Verdict::Failed(stdout.unwrap_or_default())),
-        "ignored" => Event::Ended(Verdict::Ignored),
-        _ => return None,
-    })
+    serde_json::from_str(&line[line.find("{ \"type\": \"test\"")?..]).ok()
 }
 
 #[cfg(test)]
@@ -195,9 +184,8 @@ mod tests {
         let end = launcher.run(&group, &["a".into()], &mut |event| told.push(event));
         std::fs::remove_dir_all(&work).unwrap();
         assert!(matches!(end, End::Died(why) if why.contains("not a word for 1 s")));
-        let [Event::Started(name), Event::Ended(Verdict::Passed)] = &told[..] else {
-            panic!("what it told at its end counts")
-        };
-        assert_eq!(name, "a");
+        // What it told at its end counts.
+        let told: Vec<_> = told.iter().map(|event| (&event.kind, event.name.as_str())).collect();
+        assert_eq!(told, [(&Kind::Started, "a"), (&Kind::Ok, "a")]);
     }
 }

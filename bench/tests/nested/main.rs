@@ -14,7 +14,6 @@
 mod flakes;
 mod group;
 mod machine;
-mod programs;
 mod suite;
 
 use std::num::NonZeroUsize;
@@ -27,8 +26,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use crate::flakes::Flakes;
-use crate::machine::Launcher;
-use crate::programs::Programs;
+use crate::group::{Group, Programs};
+use crate::machine::{Event, Launcher};
 
 /// A host on which every machine hangs would take hours.
 const TIME: Duration = Duration::from_secs(3000);
@@ -78,7 +77,8 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     let root = here().join("../../..").canonicalize().map_err(|error| error.to_string())?;
     let nested =
         std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("nested");
-    let work = Work::new(nested.join(format!("suite.{}", std::process::id())))?;
+    let work = Work(nested.join(format!("suite.{}", std::process::id())));
+    std::fs::create_dir_all(&work.0).map_err(|error| format!("{}: {error}", work.0.display()))?;
     let groups = group::all(&work.0, &nested.join("kernel"))?;
     let programs = Programs::build(&root, &work.0, &groups)?;
     let mut tests = vec![];
@@ -98,10 +98,12 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| error.to_string())?;
     }
-    let machines =
+    let launcher =
         Launcher { script: here().join("nested.sh"), root: &root, programs: &programs, stop: &stop };
+    let machine =
+        |group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)| launcher.run(group, tests, tell);
     let cpus = arguments.cpus.or_else(|| std::thread::available_parallelism().ok()).map_or(1, Into::into);
-    let results = suite::run(&groups, tests, &machines, &flakes, cpus, TIME, &say);
+    let results = suite::run(&groups, tests, &machine, flakes.machines_die_at_most, cpus, TIME, &say);
     let mut slowest: Vec<_> = results.tests.iter().collect();
     slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
     for test in slowest.into_iter().take(SLOWEST) {
@@ -143,13 +145,6 @@ fn note(line: &str) {
 
 /// A folder that goes when the suite ends.
 struct Work(PathBuf);
-
-impl Work {
-    fn new(path: PathBuf) -> Result<Self, String> {
-        let made = std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()));
-        made.map(|()| Self(path))
-    }
-}
 
 impl Drop for Work {
     fn drop(&mut self) {

@@ -5,21 +5,17 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::flakes::Flakes;
 use crate::group::Group;
-use crate::machine::{End, Event, Verdict};
+use crate::machine::{End, Event, Kind};
 
 /// A test that failed, or during which a machine died, has this many machines in all.
 const RUNS: usize = 3;
 
-/// Starter of machines; a script of events in this program's own tests.
-pub(crate) trait Machines: Sync {
-    /// Runs these tests of a group in a new machine, tells what happens there as it happens, and returns how it ended.
-    fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End;
-}
+/// Runs tests in a machine, as [`Launcher::run`](crate::machine::Launcher::run) does; by a script in this program's own tests.
+pub(crate) type Machine<'a> = &'a (dyn Fn(&Group, &[String], &mut dyn FnMut(Event)) -> End + Sync);
 
 /// A test, and the reports of all machines about it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Test {
     /// Its place among the groups.
     group: usize,
@@ -31,22 +27,18 @@ pub(crate) struct Test {
     pub(crate) failures: Vec<String>,
     /// Why machines died during it.
     pub(crate) deaths: Vec<String>,
-    /// How long it took where it passed.
+    /// How long it took in the last machine.
     pub(crate) took: Duration,
 }
 
 impl Test {
-    fn new(group: usize, name: String) -> Self {
-        let (failures, deaths, took) = (vec![], vec![], Duration::ZERO);
-        Self { group, name, passed: false, ignored: false, failures, deaths, took }
-    }
-
     /// Whether no further machine could change the outcome, or none is worth it.
     fn is_settled(&self) -> bool {
         self.passed || self.ignored || self.failures.len().max(self.deaths.len()) >= RUNS
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Results {
     pub(crate) tests: Vec<Test>,
     pub(crate) machines: usize,
@@ -60,8 +52,8 @@ pub(crate) struct Results {
 
 struct Suite<'a> {
     groups: &'a [Group],
-    machines: &'a dyn Machines,
-    flakes: &'a Flakes,
+    machine: Machine<'a>,
+    machines_die_at_most: usize,
     until: Instant,
     say: &'a (dyn Fn(String) + Sync),
     state: Mutex<Results>,
@@ -72,16 +64,15 @@ struct Suite<'a> {
 pub(crate) fn run(
     groups: &[Group],
     tests: Vec<(usize, String)>,
-    machines: &dyn Machines,
-    flakes: &Flakes,
+    machine: Machine<'_>,
+    machines_die_at_most: usize,
     cpus: usize,
     time: Duration,
     say: &(dyn Fn(String) + Sync),
 ) -> Results {
-    let tests = tests.into_iter().map(|(group, name)| Test::new(group, name)).collect();
-    let waiting = VecDeque::new();
-    let state = Mutex::new(Results { tests, machines: 0, deaths: vec![], given_up: None, waiting });
-    let suite = Suite { groups, machines, flakes, until: Instant::now() + time, say, state };
+    let tests = tests.into_iter().map(|(group, name)| Test { group, name, ..Test::default() }).collect();
+    let state = Mutex::new(Results { tests, ..Results::default() });
+    let suite = Suite { groups, machine, machines_die_at_most, until: Instant::now() + time, say, state };
     for threads in [2, 1] {
         let workers = (cpus / threads).max(1);
         while suite.plan(threads, workers) {
@@ -101,15 +92,12 @@ impl Suite<'_> {
             drop(state);
             (self.say)(format!("machine {number}: {} tests of {}", tests.len(), group.name));
             let mut running = None;
-            let end = self.machines.run(group, &tests, &mut |event| match event {
-                Event::Started(name) => {
-                    let test = tests.iter().position(|test| *test == name).map(|at| batch[at]);
+            let end = (self.machine)(group, &tests, &mut |event: Event| {
+                if event.kind == Kind::Started {
+                    let test = tests.iter().position(|test| *test == event.name).map(|at| batch[at]);
                     running = test.map(|test| (test, Instant::now()));
-                }
-                Event::Ended(verdict) => {
-                    if let Some((test, since)) = running.take() {
-                        self.ended(number, test, verdict, since.elapsed());
-                    }
+                } else if let Some((test, since)) = running.take() {
+                    self.ended(number, test, event, since.elapsed());
                 }
             });
             self.conclude(group, &batch, running.map(|(test, _)| test), number, end);
@@ -148,23 +136,17 @@ impl Suite<'_> {
         state.given_up.is_none() && !state.waiting.is_empty()
     }
 
-    fn ended(&self, number: usize, test: usize, verdict: Verdict, took: Duration) {
+    fn ended(&self, number: usize, test: usize, Event { kind, stdout, .. }: Event, took: Duration) {
         let mut state = self.state();
         let test = &mut state.tests[test];
-        let word = match verdict {
-            Verdict::Passed => {
-                (test.passed, test.took) = (true, took);
-                "ok".into()
-            }
-            Verdict::Ignored => {
-                test.ignored = true;
-                "ignored".into()
-            }
-            Verdict::Failed(told) => {
-                test.failures.push(told);
-                format!("FAILED\n{}", test.failures.last().map_or("", String::as_str))
-            }
+        (test.passed, test.ignored, test.took) = (kind == Kind::Ok, kind == Kind::Ignored, took);
+        let word = match &kind {
+            Kind::Failed => format!("FAILED\n{stdout}"),
+            word => format!("{word:?}").to_lowercase(),
         };
+        if kind == Kind::Failed {
+            test.failures.push(stdout);
+        }
         (self.say)(format!("machine {number}: {} ... ({:.1} s) {word}", test.name, took.as_secs_f64()));
     }
 
@@ -195,7 +177,7 @@ impl Suite<'_> {
             if let Some(test) = running {
                 state.tests[test].deaths.push(why);
             }
-            if state.deaths.len() > self.flakes.machines_die_at_most {
+            if state.deaths.len() > self.machines_die_at_most {
                 state.given_up.get_or_insert_with(|| "more machines have died than are borne".into());
             }
         }

@@ -1,7 +1,6 @@
 //! Sessions on this host.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
 use haltkick_vmm::{Needs, Run};
@@ -11,7 +10,7 @@ use crate::commands::dry_run::Pace;
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::{facts, noise, walls};
-use crate::measure::ahead::{Ahead, Simulators, slowdown};
+use crate::measure::ahead::{Ahead, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
@@ -36,9 +35,9 @@ pub(super) fn measure(
     let shown = || live.as_ref().map(LiveFile::live);
     let engine = engine::kvm(&job.image, &stop, shown());
     let simulator = engine::simulator(&job.image, &stop, shown());
+    let ahead = jobs.map(|jobs| Ahead::new(jobs, &simulator, &stop));
     let mut session = start(job, &engine, directory, records)?;
-    session.simulators =
-        jobs.map(|jobs| Simulators { ahead: Arc::new(Ahead::new(jobs)), simulate: &simulator, stop: &stop });
+    session.simulators = ahead.as_ref();
     let ending = session.run(rule);
     let Session { directory, records, failed, .. } = session;
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };

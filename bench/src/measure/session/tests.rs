@@ -7,26 +7,15 @@ use haltkick_vmm::{OurGuest, VirtualTime, WorkSpeed};
 use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
-use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_SPEED};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
-/// A session that begins in an empty directory.
-fn begun<'a>(
-    world: &World,
-    plan: &'a Plan,
-    (engine, watcher): (Engine<'a>, Watcher<'a>),
-    scratch: &Scratch,
-) -> Session<'a> {
-    world.session(plan, engine, watcher, Directory::create(scratch.path()).unwrap(), vec![])
-}
-
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let mut session = begun(world, plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.run(rule).unwrap();
     session.records
 }
@@ -44,7 +33,7 @@ fn with_failures(
         let found = good(run)?;
         fails(run.our(0)).map_or(Ok(found), Err)
     };
-    let mut session = begun(world, plan, (&good, &watcher), &scratch);
+    let mut session = world.session(plan, &good, &watcher, &scratch);
     session.engine = &engine;
     let ended = session.run(rule);
     (ended, session.records, session.failed)
@@ -113,13 +102,11 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
-        let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
-        let ended = session.run(rule);
-        (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
+        let (ended, records, _) = with_failures(name, &world, &plan, rule, |_| None);
+        (ended.map_err(|failure| (failure.exit, failure.message)), records.len())
     };
     let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
-    let (stopped, runs) = ended("in-vain", |_| true, at_once);
+    let (stopped, runs) = ended("all-spoilt", |_| true, at_once);
     let (exit, message) = stopped.unwrap_err();
     assert_eq!((exit, runs), (Exit::Untrusted, 4));
     let stop = "stopped after 2 blocks, since 4 of the last 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
@@ -142,44 +129,36 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     }
 }
 
-/// The records of a session on a world whose figures follow from the settings, made by `jobs` threads; how many runs
-/// those made.
-fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, u64) {
+/// The records of a session on a world whose figures follow from the settings, made by four threads; how many runs those made.
+fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
     let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
-    let scratch = Scratch::new(&format!("{name}-{jobs}"));
-    let (engine, watcher, stop) = (world.engine(), world.watcher(), AtomicBool::new(false));
+    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
+    let stop = AtomicBool::new(false);
     // Later runs are made faster, so that they are done first where they can.
     let simulate = |run: &Run, _: Arc<VirtualTime>| {
         std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
         (engine(run).map(|seen| seen.found), String::new())
     };
-    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
-    let mut session = begun(&world, plan, (&engine, &watcher), &scratch);
-    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
+    let mut session = world.session(plan, &engine, &watcher, &scratch);
+    session.simulators = Some(&ahead);
     let before = world.runs();
     session.run(rule).unwrap();
-    let mut records = session.records;
-    for record in &mut records {
-        // Fields that tell a run from others that are alike.
-        (record.run_id, record.started) = (String::new(), String::new());
-    }
-    (records, world.runs() - before)
+    (session.records, world.runs() - before)
 }
 
 #[test]
-fn runs_made_ahead_are_recorded_as_if_made_in_turn() {
+fn runs_made_ahead_are_all_wanted_and_recorded_in_turn() {
     let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(8);
     for (name, rule) in [
         ("planned", Rule { blocks: 8, ..ONCE }),
         ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
         ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
     ] {
-        let (in_turn, runs) = simulated(name, &plan, rule, 1);
-        assert!(in_turn.len() >= 6 * 6, "{name}: {} records", in_turn.len());
-        assert_eq!(runs as usize, in_turn.len(), "{name}: every run is wanted");
-        let order: Vec<_> = in_turn.iter().map(|record| record.place.clone().unwrap().order_index).collect();
-        assert!(order.is_sorted(), "{name}: {order:?}");
-        assert_eq!(simulated(name, &plan, rule, 4), (in_turn, runs), "{name}");
+        let (records, runs) = simulated(name, &plan, rule);
+        assert!(records.len() >= 6 * 6, "{name}: {} records", records.len());
+        assert_eq!(runs as usize, records.len(), "{name}: every run is wanted");
+        assert!(records.iter().map(|record| record.placed().order_index).is_sorted(), "{name}");
     }
 }
 
@@ -201,9 +180,9 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         }
         (engine(run).map(|seen| seen.found), String::new())
     };
-    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
-    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
-    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    let ahead = Ahead::new(NonZeroUsize::new(2).unwrap(), &simulate, &stop);
+    let mut session = world.session(&plan, &engine, &watcher, &scratch);
+    session.simulators = Some(&ahead);
     let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
     assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
     assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
@@ -234,7 +213,7 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
     };
     for kept in 0..all.len() {
         let scratch = Scratch::new(&format!("cut-off-{kept}"));
-        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+        let mut session = world.session(&plan, &engine, &watcher, &scratch);
         session.records = all[..kept].to_vec();
         session.run(rule).unwrap();
         // A run of two guests of which one has no record yet is made again.
@@ -317,7 +296,7 @@ fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
     let (world, scratch) = (World::new(1), Scratch::new("moved"));
     let (engine, watcher) = (world.engine(), world.watcher());
-    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+    let mut session = world.session(&plan, &engine, &watcher, &scratch);
     session.records = earlier;
     session.run(Rule { blocks: 1, ..ONCE }).unwrap();
     let here: Vec<&Record> = session.records.iter().filter(|record| !of_ideal(record)).collect();

@@ -230,14 +230,13 @@ impl World {
         }
     }
 
-    /// A session on this host that goes on with `records`; engine and watcher are those of this world.
+    /// A session on this host that begins in an empty directory; engine and watcher are those of this world.
     pub(crate) fn session<'a>(
         &self,
         plan: &'a Plan,
         engine: Engine<'a>,
         watcher: Watcher<'a>,
-        directory: Directory,
-        records: Vec<Record>,
+        scratch: &Scratch,
     ) -> Session<'a> {
         let measure = |run: &Run| Calibration::measure(engine, run, &Image::embedded(), CALIBRATION_BOOTS);
         let calibrations = Calibrations::of_plan(plan, &[], &self.host, measure);
@@ -249,8 +248,8 @@ impl World {
             host,
             calibrations: calibrations.expect("a world runs whatever it is asked to"),
             versions: kernels::versions(plan).expect("kernels of a test are there"),
-            directory,
-            records,
+            directory: Directory::create(scratch.path()).expect("it is empty"),
+            records: vec![],
             progress: Progress::start(),
             disturbed_again: 0,
             failed: vec![],
@@ -295,7 +294,6 @@ pub(crate) struct Sketch {
     head: String,
     grid: String,
     arms: String,
-    control: String,
 }
 
 impl Sketch {
@@ -346,16 +344,16 @@ impl Sketch {
 
     /// The A/A pair.
     pub(crate) fn control(mut self, arm: &str) -> Self {
-        self.control = format!("[control]\narm = {arm:?}\n");
+        self.arms += &format!("[control]\narm = {arm:?}\n");
         self
     }
 
     /// The file.
     pub(crate) fn text(&self, blocks: u32) -> String {
-        let Self { head, grid, arms, control } = self;
+        let Self { head, grid, arms } = self;
         format!(
             "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
-             [grid]\n{grid}{arms}{control}"
+             [grid]\n{grid}{arms}"
         )
     }
 

@@ -41,7 +41,7 @@ enum Source {
     /// The members of a family, by their keys.
     Each(fn(&OfOurs<'_>) -> Members),
     /// A member for each of the measured times.
-    Times(fn(&times::Times) -> Known<f64>),
+    Times(fn(&times::Times<'_>) -> Known<f64>),
 }
 
 /// The members of a family by their keys, or why there are none.
@@ -213,7 +213,7 @@ impl Figure {
             Source::One(value) => Ok(vec![(self.name.into(), value(of))]),
             Source::Each(values) => Ok(values(of)?.into_iter().map(named).collect()),
             Source::Times(value) => {
-                Ok(of.times.iter().map(|times| named((times.name.clone(), value(times)))).collect())
+                Ok(of.times.iter().map(|times| named((times.name.into(), value(times)))).collect())
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) const LOCK_EVENT: &str = "lock_event.";
 
 type Value = fn(&OfOurs<'_>) -> Known<f64>;
 type Values = fn(&OfOurs<'_>) -> Members;
-type OfTimes = fn(&Times) -> Known<f64>;
+type OfTimes = fn(&Times<'_>) -> Known<f64>;
 
 const fn row(name: &'static str, unit: Unit, about: &'static str, value: Value) -> Figure {
     Figure::new(name, unit, about, Source::One(value))
@@ -147,7 +147,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     }),
     // Waits, sections, and further times of the workload.
     times("*_count", Unit::Count, "Times that came to their end inside the window.", |times| times.count()),
-    times("*_pending", Unit::Count, "Times that had not come to their end when the window closed.", |times| times.unended.clone()),
+    times("*_pending", Unit::Count, "Times that had not come to their end when the window closed.", |times| times.unended()),
     times_ns("*_mean_ns", "Arithmetic mean of those that came to their end.", |times| times.mean()),
     ns(LONG_WAITS, "Half of all time spent waiting went into waits at least this long.", |it| {
         it.times[0].half_of_time()

@@ -16,7 +16,7 @@ pub(crate) struct OfOurs<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) found: &'a Found,
     pub(super) lock_free: Known<f64>,
-    pub(crate) times: Vec<Times>,
+    pub(crate) times: Vec<Times<'a>>,
 }
 
 /// A run of a Linux guest.

@@ -5,58 +5,27 @@
 //! the vCPUs that never get it. They are counted with the length that is known, which makes every quantile a lower bound;
 //! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last forever.
 
-use haltkick_vmm::{Known, Outcome, TicksHistogram};
+use haltkick_vmm::{Known, Outcome, TicksHistogram, TicksSpan};
 
-/// Some values between two bounds, in ticks.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    low: f64,
-    high: f64,
-    count: u64,
-}
-
-impl Span {
-    fn middle(&self) -> f64 {
-        f64::midpoint(self.low, self.high)
-    }
-}
-
-/// A value in ticks, and whether it is only known from below.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Bound {
-    ticks: f64,
-    at_least: bool,
-}
-
-/// Known times of one kind.
-pub(crate) struct Times {
+/// Known times of one kind, in ticks.
+pub(crate) struct Times<'a> {
     /// The first part of the names of its figures.
-    pub(crate) name: String,
+    pub(crate) name: &'a str,
     tsc_khz: u64,
-    /// Values that came to their end inside the window, and their sum and the largest, in ticks.
-    count: u64,
-    sum: f64,
-    max: f64,
-    /// Values that had not come to their end when the window closed.
-    pub(super) unended: Known<f64>,
-    /// Values and the known lengths of those that are pending, ascending.
-    spans: Vec<Span>,
-    /// The spans with the pending ones at infinity.
-    if_endless: Vec<Span>,
-    /// Known lengths of the pending ones.
-    pending: Vec<f64>,
-    /// Pairs of a bucket's lower bound in nanoseconds and the number of values in it, empty buckets left out.
-    pub(crate) buckets: Vec<(f64, u64)>,
-    /// Whether the workload reports it at all.
-    is_reported: bool,
+    /// Values that came to their end inside the window; without buckets if the workload reports none.
+    ended: &'a TicksHistogram,
+    /// Known lengths of those that had not come to their end when the window closed.
+    pending: Known<&'a [u64]>,
+    /// All of these values, ascending.
+    spans: Vec<TicksSpan>,
 }
 
 /// Quantiles, by the end of their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
 
-impl Times {
+impl<'a> Times<'a> {
     /// All times of a run of our own guest, the workload's own behind those that most have.
-    pub(crate) fn all(outcome: &Outcome) -> Vec<Self> {
+    pub(crate) fn all(outcome: &'a Outcome) -> Vec<Self> {
         let pending = outcome.pending_waits.as_deref().map_err(Clone::clone);
         // A section that is not over when the window closes is one of very many: holders do not starve.
         let unlooked = || Err("only waits are looked at".into());
@@ -79,37 +48,32 @@ impl Times {
         all
     }
 
-    pub(super) fn new(name: &str, histogram: &TicksHistogram, pending: Known<&[u64]>, tsc_khz: u64) -> Self {
-        let unended = pending.clone().map(|pending| pending.len() as f64);
-        let pending = pending.unwrap_or_default();
-        let seen: Vec<Span> = histogram
-            .spans()
-            .map(|it| Span { low: it.low as f64, high: it.high as f64, count: it.count })
-            .collect();
-        let exact = |ticks: f64| Span { low: ticks, high: ticks, count: 1 };
-        let mut spans = seen.clone();
-        spans.extend(pending.iter().map(|ticks| exact(*ticks as f64)));
-        spans.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
-        let mut if_endless = seen;
-        if_endless.extend(pending.iter().map(|_| exact(f64::INFINITY)));
-        let to_ns = |ticks: f64| ticks * 1e6 / tsc_khz as f64;
-        Self {
-            name: name.into(),
-            tsc_khz,
-            count: histogram.buckets.iter().sum(),
-            sum: histogram.sum as f64,
-            max: histogram.max as f64,
-            unended,
-            spans,
-            if_endless,
-            pending: pending.iter().map(|ticks| *ticks as f64).collect(),
-            buckets: histogram.spans().map(|it| (to_ns(it.low as f64), it.count)).collect(),
-            is_reported: !histogram.buckets.is_empty(),
-        }
+    fn new(name: &'a str, ended: &'a TicksHistogram, pending: Known<&'a [u64]>, tsc_khz: u64) -> Self {
+        let mut times = Self { name, tsc_khz, ended, pending, spans: vec![] };
+        times.spans = times.spans_if(|ticks| ticks);
+        times
+    }
+
+    fn pending(&self) -> &[u64] {
+        self.pending.as_deref().unwrap_or_default()
+    }
+
+    /// All values, ascending, with pending ones as long as `lasts` has them by their known lengths.
+    fn spans_if(&self, lasts: impl Fn(u64) -> u64) -> Vec<TicksSpan> {
+        let exact = |ticks: u64| TicksSpan { low: ticks, high: ticks, count: 1 };
+        let pending = self.pending().iter().map(|ticks| exact(lasts(*ticks)));
+        let mut spans: Vec<TicksSpan> = self.ended.spans().chain(pending).collect();
+        spans.sort_by(|a, b| middle(a).total_cmp(&middle(b)));
+        spans
     }
 
     fn to_ns(&self, ticks: f64) -> f64 {
         ticks * 1e6 / self.tsc_khz as f64
+    }
+
+    /// Pairs of a bucket's lower bound in nanoseconds and the number of values in it, empty buckets left out.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        self.ended.spans().map(|it| (self.to_ns(it.low as f64), it.count)).collect()
     }
 
     /// Number of values, the pending ones included.
@@ -117,47 +81,59 @@ impl Times {
         self.spans.iter().map(|span| span.count).sum()
     }
 
+    /// Number of values that came to their end.
+    pub(super) fn count(&self) -> Known<f64> {
+        match self.ended.buckets.is_empty() {
+            true => Err("this workload reports no such time".into()),
+            false => Ok(self.ended.buckets.iter().sum::<u64>() as f64),
+        }
+    }
+
+    pub(super) fn unended(&self) -> Known<f64> {
+        self.pending.clone().map(|pending| pending.len() as f64)
+    }
+
     /// Why there is nothing, if so.
     fn seen(&self) -> Known<()> {
         match self.known() {
-            0 if self.is_reported => Err("no section was completed inside the window".into()),
-            0 => Err("this workload reports no such time".into()),
+            0 => {
+                Err(self.count().err().unwrap_or_else(|| "no section was completed inside the window".into()))
+            }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn count(&self) -> Known<f64> {
-        if self.is_reported {
-            Ok(self.count as f64)
-        } else {
-            Err("this workload reports no such time".into())
-        }
-    }
-
     pub(super) fn mean(&self) -> Known<f64> {
-        self.of_ended(|| self.to_ns(self.sum) / self.count as f64)
+        Ok(self.to_ns(self.ended.sum as f64) / self.some_ended()?)
     }
 
     pub(super) fn max(&self) -> Known<f64> {
-        self.of_ended(|| self.to_ns(self.max))
+        self.some_ended().map(|_| self.to_ns(self.ended.max as f64))
     }
 
-    fn of_ended(&self, value: impl Fn() -> f64) -> Known<f64> {
+    /// How many came to their end, if any did.
+    fn some_ended(&self) -> Known<f64> {
         self.seen()?;
-        match self.count {
-            0 => Err("none came to its end inside the window".into()),
-            _ => Ok(value()),
-        }
+        let count = self.count().unwrap_or_default();
+        Some(count)
+            .filter(|count| *count > 0.0)
+            .ok_or_else(|| "none came to its end inside the window".into())
     }
 
     pub(super) fn longest(&self) -> Known<f64> {
-        self.seen().map(|()| self.to_ns(self.longest_ticks().ticks))
+        self.seen().map(|()| self.to_ns(self.longest_ticks() as f64))
     }
 
+    fn longest_ticks(&self) -> u64 {
+        self.spans.last().map_or(0, |span| span.high)
+    }
+
+    /// The longest time such that half of the sum of all goes into times at least as long.
     pub(super) fn half_of_time(&self) -> Known<f64> {
-        self.seen().map(|()| self.to_ns(self.half_of_time_ticks().ticks))
+        self.seen().map(|()| self.to_ns(half_of(&self.spans)))
     }
 
+    /// Quantile `q` (0 to 1). Within a bucket the values are taken to lie evenly.
     pub(super) fn quantile(&self, q: f64) -> Known<f64> {
         self.seen()?;
         // Fewer values than that have none beyond the quantile: it would be the largest by another name.
@@ -165,71 +141,57 @@ impl Times {
         if self.known() < needed {
             return Err(format!("{} values do not tell: it takes {needed}", self.known()).into());
         }
-        Ok(self.to_ns(self.quantile_ticks(q).ticks))
+        Ok(self.to_ns(quantile_of(&self.spans, q)))
     }
 
     /// Names of its figures that are lower bounds, since pending values decide them.
     pub(crate) fn at_least(&self) -> Vec<String> {
-        let quantiles = QUANTILES.iter().filter(|(_, q)| self.quantile(*q).is_ok());
-        let quantiles = quantiles.map(|(end, q)| (*end, self.quantile_ticks(*q)));
-        let others = [("longest", self.longest_ticks()), ("half_of_time", self.half_of_time_ticks())];
-        let all = quantiles.chain(others.into_iter().filter(|_| self.seen().is_ok()));
-        all.filter(|(_, it)| it.at_least).map(|(end, _)| format!("{}_{end}_ns", self.name)).collect()
-    }
-
-    /// Quantile `q` (0 to 1). Within a bucket the values are taken to lie evenly.
-    fn quantile_ticks(&self, q: f64) -> Bound {
-        let ticks = quantile_of(&self.spans, q);
-        Bound { ticks, at_least: quantile_of(&self.if_endless, q) > ticks * BUCKET_STEP }
-    }
-
-    /// The longest time such that half of the sum of all goes into times at least as long.
-    ///
-    /// A wait that is looked at while it goes on has on average as much before it as behind it. Where the figure stays when
-    /// each of the pending ones is taken to last twice as long, it is not decided by them.
-    fn half_of_time_ticks(&self) -> Bound {
-        let ticks = half_of(&self.spans);
-        let mut doubled = self.if_endless.clone();
-        let pending = doubled.iter_mut().filter(|span| span.low.is_infinite());
-        for (span, ticks) in pending.zip(&self.pending) {
-            (span.low, span.high) = (2.0 * ticks, 2.0 * ticks);
+        if self.seen().is_err() {
+            return vec![];
         }
-        doubled.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
-        Bound { ticks, at_least: half_of(&doubled) > ticks * BUCKET_STEP }
+        let endless = self.spans_if(|_| u64::MAX);
+        // A wait that is looked at while it goes on has on average as much before it as behind it. Where the figure stays when each of the
+        // pending ones is taken to last twice as long, it is not decided by them.
+        let doubled = self.spans_if(|ticks| ticks.saturating_mul(2));
+        let grows = |from: f64, to: f64| to > from * BUCKET_STEP;
+        let is_bound = |q: f64| grows(quantile_of(&self.spans, q), quantile_of(&endless, q));
+        let quantiles = QUANTILES.map(|(end, q)| (end, self.quantile(q).is_ok() && is_bound(q)));
+        let others = [
+            ("longest", self.pending().contains(&self.longest_ticks())),
+            ("half_of_time", grows(half_of(&self.spans), half_of(&doubled))),
+        ];
+        let all = quantiles.into_iter().chain(others).filter(|(_, is_bound)| *is_bound);
+        all.map(|(end, _)| format!("{}_{end}_ns", self.name)).collect()
     }
+}
 
-    fn longest_ticks(&self) -> Bound {
-        let last = self.spans.last().map_or(0.0, |span| span.high);
-        Bound { ticks: last, at_least: self.pending.contains(&last) }
-    }
+fn middle(span: &TicksSpan) -> f64 {
+    f64::midpoint(span.low as f64, span.high as f64)
 }
 
 /// From one bucket of a histogram to the next.
 const BUCKET_STEP: f64 = 17.0 / 16.0;
 
-fn half_of(spans: &[Span]) -> f64 {
-    let total: f64 = spans.iter().map(|span| span.middle() * span.count as f64).sum();
+fn half_of(spans: &[TicksSpan]) -> f64 {
+    let total: f64 = spans.iter().map(|span| middle(span) * span.count as f64).sum();
     let mut longer = 0.0;
     let at_half = spans.iter().rev().find(|span| {
-        longer += span.middle() * span.count as f64;
+        longer += middle(span) * span.count as f64;
         2.0 * longer >= total
     });
-    at_half.map_or(0.0, Span::middle)
+    at_half.map_or(0.0, middle)
 }
 
-fn quantile_of(spans: &[Span], q: f64) -> f64 {
+fn quantile_of(spans: &[TicksSpan], q: f64) -> f64 {
     let total: u64 = spans.iter().map(|span| span.count).sum();
     let rank = ((total as f64 * q).ceil() as u64).max(1);
-    let mut before = 0;
-    for span in spans {
-        if before + span.count >= rank {
-            if span.low == span.high {
-                return span.low;
-            }
-            let within = ((rank - before) as f64 - 0.5) / span.count as f64;
-            return span.low + (span.high - span.low) * within;
+    let mut before = 0_u64;
+    for TicksSpan { low, high, count } in spans {
+        if before + count >= rank {
+            let within = ((rank - before) as f64 - 0.5) / *count as f64;
+            return if low == high { *low as f64 } else { *low as f64 + (high - low) as f64 * within };
         }
-        before += span.count;
+        before += count;
     }
     0.0
 }
@@ -255,8 +217,8 @@ mod tests {
         histogram
     }
 
-    fn waits(values: &[(u64, u64)], pending: &[u64]) -> Times {
-        Times::new("wait", &histogram(values), Ok(pending), KHZ)
+    fn waits<'a>(values: &[(u64, u64)], pending: &'a [u64]) -> Times<'a> {
+        Times::new("wait", Box::leak(Box::new(histogram(values))), Ok(pending), KHZ)
     }
 
     fn near(figure: &Known<f64>, wanted: f64) -> bool {
@@ -273,7 +235,7 @@ mod tests {
         let times = waits(&[(200, 900)], &[60_000_000; 100]);
         assert!(near(&times.quantile(0.5), 200.0) && near(&times.max(), 200.0));
         assert_eq!((times.quantile(0.99), times.longest()), (Ok(60_000_000.0), Ok(60_000_000.0)));
-        assert_eq!((times.unended.clone(), times.count()), (Ok(100.0), Ok(900.0)));
+        assert_eq!((times.unended(), times.count()), (Ok(100.0), Ok(900.0)));
         let is_bound = |name: &str| times.at_least().iter().any(|it| it == name);
         assert_eq!(["wait_p50_ns", "wait_p99_ns"].map(is_bound), [false, true]);
     }
@@ -297,8 +259,9 @@ mod tests {
         assert_eq!(reason(&times.quantile(0.99)), "99 values do not tell: it takes 100");
         assert!(times.quantile(0.999).is_err() && times.quantile(0.9).is_ok());
         assert!(waits(&[(100, 99)], &[100]).quantile(0.99).is_ok(), "a pending wait is a value, too");
-        let times = Times::new("wait", &histogram(&[(100, 200)]), Err("nobody looked".into()), KHZ);
-        assert_eq!(reason(&times.unended), "nobody looked");
+        let ended = histogram(&[(100, 200)]);
+        let times = Times::new("wait", &ended, Err("nobody looked".into()), KHZ);
+        assert_eq!(reason(&times.unended()), "nobody looked");
         assert!(times.quantile(0.99).is_ok());
     }
 
