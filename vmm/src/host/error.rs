@@ -22,6 +22,14 @@ impl Refused {
     pub fn new(about: &'static str, message: impl Into<String>) -> Self {
         Self { about, message: message.into() }
     }
+
+    /// Refuses a setting if it `is_wrong`.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn when(is_wrong: bool, about: &'static str, message: impl Into<String>) -> Result<(), Self> {
+        if is_wrong { Err(Self::new(about, message)) } else { Ok(()) }
+    }
 }
 
 impl fmt::Display for Refused {

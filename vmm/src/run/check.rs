@@ -17,7 +17,7 @@ use crate::host::text::Span;
 use crate::image::file::{Entry, Image};
 use crate::image::object::MOST_POINTS;
 use crate::machine::{PvBackend, Ring, in_kernel};
-use crate::run::asked::{Accelerator, Engine, Fold, MOST_LINES, OurGuest, Ours, Run};
+use crate::run::asked::{Accelerator, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::quota::Quota;
@@ -71,21 +71,15 @@ impl Run {
     /// The setting that is wrong.
     pub fn check_host(&self) -> Result<(), Refused> {
         let (is_simulated, host_schedules) = (self.engine.is_simulated(), self.rules.sched == Sched::Host);
-        let refuse = |about, message| Err(Refused::new(about, message));
-        match &self.host {
-            Some(_) if !is_simulated => {
-                refuse("host", "only a simulated machine has a model of a host: use engine sim")
-            }
-            Some(_) if !host_schedules => refuse("host", "the VMM schedules: use sched host"),
-            Some(_) if self.deschedule.is_some() => {
-                refuse("deschedule", "the model of a host deschedules no vCPU on purpose: use sched vmm")
-            }
-            None if is_simulated && host_schedules => refuse(
-                "sched",
-                "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host",
-            ),
-            _ => Ok(()),
-        }
+        let has_model = self.host.is_some();
+        let message = "only a simulated machine has a model of a host: use engine sim";
+        Refused::when(has_model && !is_simulated, "host", message)?;
+        Refused::when(has_model && !host_schedules, "host", "the VMM schedules: use sched host")?;
+        let message = "the model of a host deschedules no vCPU on purpose: use sched vmm";
+        Refused::when(has_model && self.deschedule.is_some(), "deschedule", message)?;
+        let message =
+            "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host";
+        Refused::when(!has_model && is_simulated && host_schedules, "sched", message)
     }
 
     /// Refuses a recorded schedule that cannot be repeated.
@@ -94,33 +88,29 @@ impl Run {
     /// What is wrong, and what would be right.
     pub fn check_schedule(&self) -> Result<(), Refused> {
         let Some(schedule) = &self.schedule else { return Ok(()) };
-        let refuse = |message: String| Err(Refused::new("schedule", message));
-        if !self.engine.is_simulated() || self.rules.sched == Sched::Host || self.deschedule.is_some() {
-            return refuse(
-                "only engine sim with sched vmm repeats one, and deschedules no vCPU besides".into(),
-            );
-        }
+        let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "schedule", message);
+        refuse_if(
+            !self.engine.is_simulated() || self.rules.sched == Sched::Host || self.deschedule.is_some(),
+            "only engine sim with sched vmm repeats one, and deschedules no vCPU besides".into(),
+        )?;
         let vcpus: u32 = self.guests.iter().map(|guest| guest.vcpus).sum();
-        if self.guests.len() > 1 || vcpus as usize > self.cpus.len() {
-            let pcpus = self.cpus.len();
-            return refuse(format!(
+        let pcpus = self.cpus.len();
+        refuse_if(
+            self.guests.len() > 1 || vcpus as usize > pcpus,
+            format!(
                 "it says when vCPUs have no pCPU: use one guest with {pcpus} vCPUs at most, or more pCPUs"
-            ));
-        }
-        if schedule.vcpus() > vcpus {
-            return refuse(format!(
-                "it has {0} vCPUs and the guest {vcpus}: use --vcpus {0}",
-                schedule.vcpus()
-            ));
-        }
-        let length = Duration::from_nanos(schedule.length_ns());
-        if self.window > length {
-            return refuse(format!(
-                "it lasts {length:?} and the window {:?}: use a shorter window",
-                self.window
-            ));
-        }
-        Ok(())
+            ),
+        )?;
+        let recorded = schedule.vcpus();
+        refuse_if(
+            recorded > vcpus,
+            format!("it has {recorded} vCPUs and the guest {vcpus}: use --vcpus {recorded}"),
+        )?;
+        let (length, window) = (Duration::from_nanos(schedule.length_ns()), self.window);
+        refuse_if(
+            window > length,
+            format!("it lasts {length:?} and the window {window:?}: use a shorter window"),
+        )
     }
 
     /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.
@@ -129,63 +119,42 @@ impl Run {
     /// The setting that is wrong.
     pub fn check_numa(&self) -> Result<(), Refused> {
         let is_placed_here = matches!(self.engine, Engine::Kvm | Engine::Threads);
-        if !is_placed_here && self.numa != Numa::Local {
-            let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
-            return Err(Refused::new("numa", message));
-        }
+        let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
+        Refused::when(!is_placed_here && self.numa != Numa::Local, "numa", message)?;
+        let Numa::Node(node) = self.numa else { return Ok(()) };
         let nodes = nodes_with_memory();
-        match self.numa {
-            Numa::Node(node) if !nodes.contains(&node) => {
-                let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
-                let message = format!(
-                    "no memory on node {node}: this host has memory on node {}",
-                    nodes.join(", node ")
-                );
-                Err(Refused::new("numa", message))
-            }
-            _ => Ok(()),
-        }
+        let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        let there = names.join(", node ");
+        let message = format!("no memory on node {node}: this host has memory on node {there}");
+        Refused::when(!nodes.contains(&node), "numa", message)
     }
 
     /// Refuses guests that cannot run together.
-    fn check_together(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::usage(text));
-        match &self.guests[..] {
-            [] => return usage("a run needs a guest".into()),
-            [_] => return Ok(()),
-            _ => {}
+    fn check_together(&self) -> Result<(), Refused> {
+        let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "", message);
+        refuse_if(self.guests.is_empty(), "a run needs a guest")?;
+        if self.guests.len() == 1 {
+            return Ok(());
         }
-        if self.guests.iter().any(|guest| guest.linux().is_some()) {
-            return usage("a Linux guest runs alone: leave the others out".into());
+        let has_linux = self.guests.iter().any(|guest| guest.linux().is_some());
+        refuse_if(has_linux, "a Linux guest runs alone: leave the others out")?;
+        for (i, Guest { name, .. }) in self.guests.iter().enumerate() {
+            let is_taken = self.guests[..i].iter().any(|other| other.name == *name);
+            refuse_if(is_taken, &format!("two guests are called `{name}`: give each a name of its own"))?;
         }
-        for (i, guest) in self.guests.iter().enumerate() {
-            if self.guests[..i].iter().any(|other| other.name == guest.name) {
-                return usage(format!("two guests are called `{}`: give each a name of its own", guest.name));
-            }
-        }
-        if !matches!(self.engine, Engine::Kvm | Engine::Sim(_)) {
-            return usage("several guests need --engine kvm or sim: the other engines run one".into());
-        }
-        if self.deschedule.is_some() {
-            return usage("--deschedule goes with one guest only".into());
-        }
+        let runs_several = matches!(self.engine, Engine::Kvm | Engine::Sim(_));
+        refuse_if(!runs_several, "several guests need --engine kvm or sim: the other engines run one")?;
+        refuse_if(self.deschedule.is_some(), "--deschedule goes with one guest only")?;
         let vcpus: u64 = self.guests.iter().map(|guest| u64::from(guest.vcpus)).sum();
-        if vcpus > MAX_VCPUS as u64 {
-            return usage(format!(
-                "the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer"
-            ));
-        }
-        Ok(())
+        let message =
+            format!("the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer");
+        refuse_if(vcpus > MAX_VCPUS as u64, &message)
     }
 
     fn check_cpus(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::usage(text));
-        if self.guests.iter().any(|guest| guest.vcpus == 0) {
-            return usage("a guest needs at least 1 vCPU".into());
-        }
-        if self.cpus.is_empty() {
-            return usage("a run needs at least one pCPU".into());
-        }
+        let is_without = self.guests.iter().any(|guest| guest.vcpus == 0);
+        Refused::when(is_without, "", "a guest needs at least 1 vCPU")?;
+        Refused::when(self.cpus.is_empty(), "", "a run needs at least one pCPU")?;
         let allowed = match self.engine.machine() {
             Some(machine) => (0..machine.topology.cpus()).collect(),
             None => cpus::allowed_cpus(),
@@ -198,13 +167,14 @@ impl Run {
             ));
         }
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
+            let message = format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}");
+            return Err(RunError::usage(message));
         }
-        let twice = |(at, cpu): (usize, &u32)| self.cpus[..at].contains(cpu).then_some(*cpu);
-        match self.cpus.iter().enumerate().find_map(twice) {
-            Some(cpu) => usage(format!("CPU {cpu} is named twice: a run has one runner on each pCPU")),
-            None => Ok(()),
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let message = format!("CPU {cpu} is named twice: a run has one runner on each pCPU");
+            Refused::when(self.cpus[..at].contains(cpu), "", message)?;
         }
+        Ok(())
     }
 }
 
@@ -214,22 +184,17 @@ impl Rules {
     /// # Errors
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
-        let refuse = |about, message| Err(Refused::new(about, message));
         let host_schedules = self.sched == Sched::Host;
-        if self.slice.is_zero() {
-            return refuse("slice", "one of no length never ends: use 50us to 100ms".into());
-        }
-        if self.grace > self.slice {
-            let (grace, slice) = (Span(self.grace), Span(self.slice));
-            return refuse("grace", format!("{grace} is out of range: a slice, {slice}, at most"));
-        }
+        let message = "one of no length never ends: use 50us to 100ms";
+        Refused::when(self.slice.is_zero(), "slice", message)?;
+        let message = format!("{} is out of range: a slice, {}, at most", Span(self.grace), Span(self.slice));
+        Refused::when(self.grace > self.slice, "grace", message)?;
         for (about, is_asked, what) in [
             ("grace", !self.grace.is_zero(), "grant it"),
             ("kick-yield", self.kick_yields, "run whom a kick names"),
         ] {
-            if is_asked && host_schedules {
-                return refuse(about, format!("only the VMM's own scheduler can {what}: use --sched vmm"));
-            }
+            let message = format!("only the VMM's own scheduler can {what}: use --sched vmm");
+            Refused::when(is_asked && host_schedules, about, message)?;
         }
         Ok(())
     }
@@ -242,30 +207,21 @@ impl Ours {
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
         let Self { lock_count, shape, tasks, fold, .. } = *self;
-        let refuse = |about, message: String| Err(Refused::new(about, message));
-        if lock_count == 0 || lock_count > MAX_LOCKS {
-            return refuse("locks", format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"));
-        }
-        if shape.nested_one_in > 0 && lock_count < 2 {
-            return refuse("nested-one-in", "nested sections need a second lock: use locks 2 or more".into());
-        }
+        let message = format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}");
+        Refused::when(lock_count == 0 || lock_count > MAX_LOCKS, "locks", message)?;
+        let message = "nested sections need a second lock: use locks 2 or more";
+        Refused::when(shape.nested_one_in > 0 && lock_count < 2, "nested-one-in", message)?;
         let Shape { footprint_lines, dirty_lines, read_percent, hold_jitter_percent, .. } = shape;
-        if dirty_lines > footprint_lines {
-            let of = format!("{dirty_lines} of the {footprint_lines} lines of --footprint");
-            return refuse("footprint", format!("a section cannot write {of}"));
-        }
-        if shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0 {
-            let message = "there is no data to put beside the lock: use --footprint 1 or more";
-            return refuse("footprint", message.into());
-        }
-        if tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32) {
-            return refuse("tasks", format!("a guest has 1 to {MAX_VCPUS} of them"));
-        }
+        let of = format!("{dirty_lines} of the {footprint_lines} lines of --footprint");
+        let is_more = dirty_lines > footprint_lines;
+        Refused::when(is_more, "footprint", format!("a section cannot write {of}"))?;
+        let has_no_data = shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0;
+        let message = "there is no data to put beside the lock: use --footprint 1 or more";
+        Refused::when(has_no_data, "footprint", message)?;
+        let are_wrong = tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32);
+        Refused::when(are_wrong, "tasks", format!("a guest has 1 to {MAX_VCPUS} of them"))?;
         fold.check()?;
-        if read_percent > 100 || hold_jitter_percent > 100 {
-            return refuse("", "a share is 100 % at most".into());
-        }
-        Ok(())
+        Refused::when(read_percent > 100 || hold_jitter_percent > 100, "", "a share is 100 % at most")
     }
 }
 
@@ -506,14 +462,10 @@ impl Run {
     /// The time that is wrong.
     pub fn check_presence(&self) -> Result<(), Refused> {
         for presence in self.guests.iter().filter_map(|guest| guest.presence) {
-            if self.rules.sched == Sched::Host {
-                let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
-                return Err(Refused::new("from", message));
-            }
-            if presence.until.is_some() && self.min_sections > 0 {
-                let message = "the window cannot grow for a guest that is gone: leave min-sections out";
-                return Err(Refused::new("from", message));
-            }
+            let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
+            Refused::when(self.rules.sched == Sched::Host, "from", message)?;
+            let message = "the window cannot grow for a guest that is gone: leave min-sections out";
+            Refused::when(presence.until.is_some() && self.min_sections > 0, "from", message)?;
             presence.check(self.window)?;
         }
         Ok(())

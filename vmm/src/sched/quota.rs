@@ -49,25 +49,18 @@ impl Bandwidth {
     /// The part that is wrong.
     pub fn check(self, pcpus: usize) -> Result<(), Refused> {
         let Self { run, period, burst } = self;
-        let refuse = |message| Err(Refused::new("quota", message));
-        if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
-            return refuse(format!("a period of {} is out of range: 100us to 1s", Span(period)));
-        }
-        if run < SHORTEST_RUN {
-            return refuse(format!("{} are hardly an entry into the guest: 20us at least", Span(run)));
-        }
-        if run > period * pcpus as u32 {
-            let most = Span(period * pcpus as u32);
-            return refuse(format!("{} limit nothing: {pcpus} pCPUs have {most} in a period", Span(run)));
-        }
-        if burst > run {
-            return refuse(format!(
-                "a burst of {} is out of range: {}, the quota, at most",
-                Span(burst),
-                Span(run)
-            ));
-        }
-        Ok(())
+        let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "quota", message);
+        refuse_if(
+            !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period),
+            format!("a period of {} is out of range: 100us to 1s", Span(period)),
+        )?;
+        let (asked, most) = (Span(run), Span(period * pcpus as u32));
+        let hardly = format!("{asked} are hardly an entry into the guest: 20us at least");
+        refuse_if(run < SHORTEST_RUN, hardly)?;
+        let nothing = format!("{asked} limit nothing: {pcpus} pCPUs have {most} in a period");
+        refuse_if(run > most.0, nothing)?;
+        let burst_of = format!("a burst of {}", Span(burst));
+        refuse_if(burst > run, format!("{burst_of} is out of range: {asked}, the quota, at most"))
     }
 }
 
@@ -172,8 +165,8 @@ mod tests {
 
     const US: u64 = 1000;
 
-    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Bandwidth {
-        let [run, period, burst] = [run_us, period_us, burst_us].map(Duration::from_micros);
+    fn quota(run_us: u64, period_us: u64, most_burstus: u64) -> Bandwidth {
+        let [run, period, burst] = [run_us, period_us, most_burstus].map(Duration::from_micros);
         Bandwidth { run, period, burst }
     }
 
@@ -226,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_keeps_what_earlier_periods_have_left() {
+    fn a_most_burstkeeps_what_earlier_periods_have_left() {
         let purse = full(quota(300, 1000, 100), 0);
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(400 * US));
         let purse = full(quota(300, 1000, 0), 0);

@@ -91,19 +91,14 @@ impl Presence {
     /// The time that is wrong.
     pub fn check(self, window: Duration) -> Result<(), Refused> {
         let Self { from, until } = self;
-        let refuse = |message| Err(Refused::new("from", message));
-        let beyond =
-            |time| refuse(format!("{} is beyond the window, which lasts {}", Span(time), Span(window)));
-        match until {
-            _ if from >= window => beyond(from),
-            Some(until) if until <= from => refuse(format!(
-                "the guest goes at {} and comes at {}: give a later time",
-                Span(until),
-                Span(from)
-            )),
-            Some(until) if until > window => beyond(until),
-            _ => Ok(()),
-        }
+        let (comes, lasts) = (Span(from), Span(window));
+        let message = format!("{comes} is beyond the window, which lasts {lasts}");
+        Refused::when(from >= window, "from", message)?;
+        let Some(until) = until else { return Ok(()) };
+        let goes = Span(until);
+        let message = format!("the guest goes at {goes} and comes at {comes}: give a later time");
+        Refused::when(until <= from, "from", message)?;
+        Refused::when(until > window, "from", format!("{goes} is beyond the window, which lasts {lasts}"))
     }
 
     /// The longest time in a window of this length in which the guest is not there.
