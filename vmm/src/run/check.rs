@@ -19,7 +19,7 @@ use crate::image::object::MOST_POINTS;
 use crate::machine::{PvBackend, Ring, in_kernel};
 use crate::run::asked::{Accelerator, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
-use crate::sched::deschedule::Deschedule;
+use crate::sched::deschedule::{Deschedule, names};
 use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};
 
@@ -227,36 +227,25 @@ impl Ours {
 
 /// Checks everything that can be checked before anything is created.
 fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
-    let usage = |text: String| Err(RunError::usage(text));
-    let find =
-        |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
-        {
-            Some(index) => Ok(index),
-            None => {
-                let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                Err(RunError::usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
-            }
-        };
+    let find = |what: &str, entries: &[Entry], name: &str| {
+        let found = entries.iter().position(|entry| entry.name == name);
+        found.ok_or_else(|| {
+            RunError::usage(format!("there is no {what} `{name}`; there are: {}", names(entries)))
+        })
+    };
     let lock = find("lock", &image.locks, &asked.ours.lock)?;
     let workload = find("workload", &image.workloads, &asked.ours.workload)?;
     let (form, has): (_, fn(&Entry) -> bool) =
         if asked.guest.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
-    if !has(&image.locks[lock]) {
-        let with: Vec<_> =
-            image.locks.iter().filter(|lock| has(lock)).map(|lock| lock.name.as_str()).collect();
-        return usage(format!(
-            "lock `{}` has no {form} form; these have one: {}",
-            asked.ours.lock,
-            with.join(", ")
-        ));
-    }
+    let with = names(image.locks.iter().filter(|lock| has(lock)));
+    let message = format!("lock `{}` has no {form} form; these have one: {with}", asked.ours.lock);
+    Refused::when(!has(&image.locks[lock]), "", message)?;
     check_kind(image, (lock, asked.guest.pv), workload)?;
-    if image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE) && !asked.ours.oracle {
-        let name = &asked.ours.workload;
-        return usage(format!("workload `{name}` counts by the exclusion checker: leave --oracle on"));
-    }
-    check_shape(asked, &image.locks[lock])?;
-    check_embedded(asked, image, lock)?;
+    let needs_oracle = image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE);
+    let name = &asked.ours.workload;
+    let message = format!("workload `{name}` counts by the exclusion checker: leave --oracle on");
+    Refused::when(needs_oracle && !asked.ours.oracle, "", message)?;
+    check_shape(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;
     check_folding(asked)?;
     let point = match &asked.run.deschedule {
@@ -270,45 +259,38 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
         Engine::Threads => check_threads(asked, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
-        Engine::Sim(_) if !matches!(asked.run.pv_backend, PvBackend::Auto | PvBackend::Vmm) => {
+        Engine::Sim(_) => {
+            let is_vmms = matches!(asked.run.pv_backend, PvBackend::Auto | PvBackend::Vmm);
             let message = "vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm";
-            return usage(message.into());
+            Refused::when(!is_vmms, "", message)?;
         }
-        Engine::Sim(_) => {}
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
 
 /// Refuses settings that need KVM, for the engine that runs vCPUs as threads of this process.
 fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::usage(text));
-    let most = haltkick_hypercalls::MAX_VCPUS as u32;
-    if asked.guest.vcpus > most {
-        return usage(format!(
-            "{} vCPUs are more than an image has room for: at most {most}",
-            asked.guest.vcpus
-        ));
-    }
-    if asked.run.ring == Ring::Ring0 {
-        return usage("threads run in ring 3: use --ring auto, or --engine kvm".into());
-    }
-    if matches!(asked.run.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
-        let asked = asked.run.pv_backend.name();
-        return usage(format!("--pv-backend {asked} is KVM's: use --engine kvm"));
-    }
+    let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "", message);
+    let (vcpus, most) = (asked.guest.vcpus, MAX_VCPUS as u32);
+    refuse_if(vcpus > most, format!("{vcpus} vCPUs are more than an image has room for: at most {most}"))?;
+    let message = "threads run in ring 3: use --ring auto, or --engine kvm";
+    refuse_if(asked.run.ring == Ring::Ring0, message.into())?;
+    let backend = asked.run.pv_backend;
+    refuse_if(
+        matches!(backend, PvBackend::Kvm | PvBackend::Ipi),
+        format!("--pv-backend {} is KVM's: use --engine kvm", backend.name()),
+    )?;
     if let Some(code) = image.segments.iter().find(|code| code.executable && !code.begins_a_page()) {
         return Err(RunError::Image {
             path: image.path.clone(),
             reason: format!("has code at {:#x}, where no page begins: threads cannot run it", code.address),
         });
     }
-    if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
-        return usage(format!(
-            "workload `{}` has page tables of its own, which threads have not: use --engine kvm",
-            workload.name
-        ));
-    }
-    Ok(())
+    let name = &workload.name;
+    Ok(refuse_if(
+        workload.workload_flags().has(WorkloadFlags::USES_MEMORY),
+        format!("workload `{name}` has page tables of its own, which threads have not: use --engine kvm"),
+    )?)
 }
 
 /// Interrupts are NMIs that the VMM sends, and their handlers have a lock of their own.
@@ -327,47 +309,32 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
 }
 
 /// Refuses to fold where the guest is not told how much time is stolen from it.
-fn check_folding(asked: OurGuest<'_>) -> Result<(), RunError> {
+fn check_folding(asked: OurGuest<'_>) -> Result<(), Refused> {
     let is_told = match asked.run.engine {
         Engine::Kvm | Engine::Sim(_) | Engine::Qemu(Accelerator::Kvm) => true,
         Engine::Threads => asked.run.rules.sched == Sched::Vmm || asked.ours.fold == Fold::Oracle,
         // Its emulator has no stolen time; the oracle folds without.
         Engine::Qemu(Accelerator::Tcg) => asked.ours.fold == Fold::Oracle,
     };
-    if asked.ours.fold == Fold::Off || is_told {
-        return Ok(());
-    }
-    Err(RunError::usage(
-        "--fold: such a guest is not told its stolen time: use --engine kvm or sim, or --sched vmm",
-    ))
+    let message = "--fold: such a guest is not told its stolen time: use --engine kvm or sim, or --sched vmm";
+    Refused::when(asked.ours.fold != Fold::Off && !is_told, "", message)
 }
 
-/// Checks that the memory that sections touch fits into the guest.
-fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
-    let shape = asked.ours.shape;
-    let owners = if lock.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
+/// Checks that the memory that sections touch fits into the guest, and that the last line of the lock has room for data.
+fn check_shape(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), Refused> {
+    let (shape, entry) = (asked.ours.shape, &image.locks[lock]);
+    let owners = if entry.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
-    if lines > MOST_LINES {
-        return Err(RunError::usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
-    }
-    Ok(())
-}
-
-/// Checks that the last line of the lock has room for data.
-fn check_embedded(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), RunError> {
-    let entry = &image.locks[lock];
-    if !asked.ours.shape.flags.has(ShapeFlags::EMBED) || entry.is_lock_free() {
+    let message = format!("{lines} cache lines are too many: {MOST_LINES} at most");
+    Refused::when(lines > MOST_LINES, "", message)?;
+    if !shape.flags.has(ShapeFlags::EMBED) || entry.is_lock_free() {
         return Ok(());
     }
     let bytes = image.calls(lock, asked.guest.pv).map_or(0, |calls| calls.lock_bytes);
-    if bytes.is_multiple_of(64) {
-        let what = if bytes == 0 { "is of unknown size".into() } else { format!("fills its {bytes} bytes") };
-        return Err(RunError::usage(format!(
-            "--embed: lock `{}` {what}, so its lines have no room for data: leave --embed out",
-            entry.name
-        )));
-    }
-    Ok(())
+    let what = if bytes == 0 { "is of unknown size".into() } else { format!("fills its {bytes} bytes") };
+    let which = format!("lock `{}` {what}", entry.name);
+    let message = format!("--embed: {which}, so its lines have no room for data: leave --embed out");
+    Refused::when(bytes.is_multiple_of(64), "", message)
 }
 
 /// The number of the point where to deschedule, if it is to be at one.
@@ -376,15 +343,14 @@ fn check_deschedule(
     lock: &Entry,
     workload: &Entry,
     image: &Image,
-) -> Result<Option<u32>, RunError> {
+) -> Result<Option<u32>, Refused> {
     deschedule.check(lock, workload, image)?;
     let Some(at) = &deschedule.at else { return Ok(None) };
     let position = image.points.iter().position(|point| point.name == *at).expect("just checked");
-    if position >= MOST_POINTS {
-        return Err(RunError::usage(format!(
-            "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
-        )));
-    }
+    let message = format!(
+        "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
+    );
+    Refused::when(position >= MOST_POINTS, "", message)?;
     Ok(Some(position as u32))
 }
 
@@ -407,16 +373,13 @@ fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Resu
     if fits(&image.locks[lock]) {
         return Ok(());
     }
-    let mut fitting: Vec<_> =
-        image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
+    let mut fitting = names(image.locks.iter().filter(|lock| fits(lock)));
     if fitting.is_empty() {
-        fitting.push("lock objects that can (docs/lock-objects.md)");
+        fitting = "lock objects that can (docs/lock-objects.md)".into();
     }
+    let (workload, lock) = (&image.workloads[workload].name, &image.locks[lock].name);
     Err(RunError::usage(format!(
-        "workload `{}` cannot be run with lock `{}`; these go with it: {}",
-        image.workloads[workload].name,
-        image.locks[lock].name,
-        fitting.join(", ")
+        "workload `{workload}` cannot be run with lock `{lock}`; these go with it: {fitting}"
     )))
 }
 
