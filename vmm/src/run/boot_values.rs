@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, WorkloadFlags};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;
@@ -36,24 +36,14 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
             .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS),
         lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
-        vcpu_areas: GuestAddress(0),
-        control: GuestAddress(0),
-        oracles: GuestAddress(0),
-        trace_rings: GuestAddress(0),
-        trace_sections: 0,
         tsc_khz,
         hold_ns: nanoseconds(asked.ours.hold),
         think_ns: nanoseconds(asked.ours.think),
         work_rate: asked.run.work_rate.unwrap_or(0),
         spin_threshold_ticks: ticks(asked.ours.spin_threshold),
         seed: asked.guest.seed,
-        page_table: GuestAddress(0),
-        pool: GuestAddress(0),
-        pool_bytes: 0,
         slice_margin_ticks: ticks(asked.ours.slice_margin),
-        preempted_flags: GuestAddress(0),
         points: chosen.point.map_or(0, |point| 1 << point),
-        entries: GuestAddress(0),
         shape: asked.ours.shape,
         spin_rounds: asked.ours.spin_rounds,
         tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
@@ -62,6 +52,7 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
         lock_parameter: asked.ours.lock_parameter,
+        ..BootBlock::default()
     }
 }
 

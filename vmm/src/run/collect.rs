@@ -9,6 +9,7 @@ use haltkick_hypercalls::{
 };
 
 use crate::guest::memory::Memory;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
@@ -26,7 +27,6 @@ use crate::sched::Finished;
 use crate::sched::books::{Books, ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::KernelThrottled;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -403,7 +403,7 @@ fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
     Some(KernelThrottled {
         periods: close.periods.saturating_sub(open.periods),
         throttled_periods: close.throttled_periods.saturating_sub(open.throttled_periods),
-        pcpu_ns: close.throttled_ns.saturating_sub(open.throttled_ns),
+        pcpu_ns: close.pcpu_ns.saturating_sub(open.pcpu_ns),
     })
 }
 

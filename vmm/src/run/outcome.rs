@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::explain::Explanation;
 use crate::guest::ByActivity;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::error::{Known, RunError};
 use crate::host::memory::Residence;
 use crate::host::pmu::CacheEvents;
@@ -17,7 +18,7 @@ use crate::observe::trace::Trace;
 use crate::sched::Repeated;
 use crate::sched::books::{ClosedByHeads, Graces, Timeline};
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::{KernelThrottled, Throttled};
+use crate::sched::quota::Throttled;
 use crate::sched::run_delay::RunDelay;
 
 /// Is the `preempted` flag true? From the workload that checks it.

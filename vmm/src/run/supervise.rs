@@ -7,7 +7,7 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::guest::Activity;
 use crate::guest::memory::Memory;
-use crate::host::cgroup::Counts;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::clock::{Clock, Moment};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
@@ -592,7 +592,7 @@ pub(crate) struct Observed {
     /// Scheduling statistics of each vCPU's thread at the close of the window.
     pub(crate) at_close: Vec<Option<SchedStat>>,
     /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
-    pub(crate) quota: [Option<Counts>; 2],
+    pub(crate) quota: [Option<KernelThrottled>; 2],
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.

@@ -9,7 +9,7 @@ use haltkick_hypercalls::VcpuArea;
 use crate::guest::memory::Memory;
 use crate::guest::tsc::GuestTsc;
 use crate::guest::{Activity, reports};
-use crate::host::cgroup::{Counts, Inherited};
+use crate::host::cgroup::{Inherited, KernelThrottled};
 use crate::host::clock::Clock;
 use crate::host::error::{RunError, system};
 use crate::host::signal::Thread;
@@ -171,7 +171,7 @@ impl<'a> GuestRun<'a> {
     }
 
     /// The kernel's counts of throttling up to now, if it keeps a quota. A failure is the guest's.
-    pub(crate) fn quota_counts(&self) -> Option<Counts> {
+    pub(crate) fn quota_counts(&self) -> Option<KernelThrottled> {
         let counts = self.inherited_quota?.counts();
         counts.map_err(|error| self.fail(system("read the counts of a control group")(error))).ok()
     }

@@ -64,17 +64,6 @@ impl Bandwidth {
     }
 }
 
-/// Throttling by the kernel's own quota, inside the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelThrottled {
-    /// Periods that ended.
-    pub periods: u64,
-    /// Periods in which the quota was used up.
-    pub throttled_periods: u64,
-    /// Time for which pCPUs were kept from the guest, summed over pCPUs, in nanoseconds.
-    pub pcpu_ns: u64,
-}
-
 /// Times that a quota kept vCPUs from running, inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
