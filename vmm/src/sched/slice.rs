@@ -167,28 +167,22 @@ mod tests {
             }
         }
         assert!(timer.sets.get() <= 1 + 100, "set {} times in 100 slices", timer.sets.get());
-        let began_ns = 1_000_000;
-        timer.pass(began_ns);
-        slice.begin(began_ns, 0);
-        let ended_ns = std::iter::repeat_with(|| timer.ring()).find(|now_ns| slice.ended(*now_ns));
-        assert_eq!(ended_ns, Some(began_ns + SLICE), "a slice is as long as any");
-        let sets = timer.sets.get();
-        assert!(!slice.begin(began_ns + SLICE + 1, 0));
-        assert_eq!(timer.ring(), began_ns + 2 * SLICE, "full slices follow each other");
-        assert!(slice.ended(began_ns + 2 * SLICE));
-        assert_eq!(timer.sets.get(), sets);
     }
 
     #[test]
-    fn a_turn_after_a_rare_wait_has_no_early_ring() {
+    fn full_slices_follow_each_other_and_a_rare_wait_begins_a_new_one() {
         let timer = Counted::default();
         let mut slice = SliceTimer::new(&timer, SLICE);
         slice.begin(1, 0);
-        (0..5).for_each(|_| assert!(slice.ended(timer.ring())));
-        assert!(!slice.begin(5 * SLICE + 2, 0), "its slice began when the last one ended");
+        for ended_ns in (1..6).map(|slices| slices * SLICE + 1) {
+            assert_eq!(timer.ring(), ended_ns);
+            assert!(slice.ended(ended_ns));
+            assert!(!slice.begin(ended_ns + 1, 0), "its slice began when the last one ended");
+        }
+        assert_eq!(timer.sets.get(), 1);
         let waited_ns = 5 * SLICE + SLICE / 2;
         assert!(slice.begin(waited_ns, 0));
-        assert_eq!(timer.ring(), waited_ns + SLICE);
+        assert_eq!(timer.ring(), waited_ns + SLICE, "there is no early ring");
     }
 
     /// As on a simulated machine.
