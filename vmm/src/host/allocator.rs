@@ -103,7 +103,6 @@ pub(crate) mod counted {
         COUNTED.get()
     }
 
-    /// The system's allocator, which counts.
     struct Counting;
 
     #[global_allocator]

@@ -16,10 +16,8 @@ pub(crate) enum Side {
     Trunk(Awaited),
 }
 
-/// The end of the pipe that a branch reports to.
 pub(crate) struct Reporter(PipeWriter);
 
-/// A branch that is under way.
 pub(crate) struct Awaited {
     pid: Pid,
     pipe: PipeReader,

@@ -133,7 +133,6 @@ fn quota(root: &Path) -> Known<(Version, Option<(Bandwidth, PathBuf)>)> {
     Ok((version, limits.min_by(|one, other| share(one).total_cmp(&share(other)))))
 }
 
-/// The quota of one group, if it has one.
 fn limit(group: &Path, version: Version) -> Option<Bandwidth> {
     let text = |name: &str| fs::read_to_string(group.join(name)).ok();
     let micros = |text: &str| text.trim().parse().map(Duration::from_micros).ok();
@@ -162,7 +161,6 @@ impl Inherited {
         Ok(Self { bandwidth, version, stat })
     }
 
-    /// The counts up to now.
     pub(crate) fn counts(&self) -> io::Result<KernelThrottled> {
         let mut bytes = [0; 1024];
         let length = self.stat.read_at(&mut bytes, 0)?;

@@ -53,7 +53,6 @@ pub(crate) fn handle_kicks(action: &libc::sigaction) {
     unsafe { libc::sigaction(kick_signal(), action, null_mut()) };
 }
 
-/// Whether the kick has a handler.
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 
 /// The handler's part: the present or next KVM_RUN of the calling thread ends at once.

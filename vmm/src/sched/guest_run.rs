@@ -320,7 +320,6 @@ impl<'a> Shared<'a> {
         self.memory.area(vcpu)
     }
 
-    /// Returns the activity that descheduling of `vcpu` is attributed to.
     pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
         if self.attribution { Activity::of(self.area(vcpu)) } else { Activity::Other }
     }

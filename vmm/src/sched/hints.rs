@@ -67,7 +67,6 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// A watcher that watches nothing, for this reason.
     pub(crate) fn nothing(reason: impl Into<Unknown>) -> Self {
         Self { probe: None, silent: Some(reason.into()) }
     }
@@ -98,7 +97,6 @@ impl Watcher {
         }
     }
 
-    /// The calling thread runs `vcpu` from now on.
     pub(crate) fn runs_here(&self, vcpu: u32) {
         if let Some(probe) = &self.probe {
             // It fails when the map is full, which has room for all vCPUs. Then this one's flag stays clear.

@@ -20,7 +20,6 @@ struct Look {
     at_ns: u64,
 }
 
-/// State of one runner.
 pub(super) struct Pcpu<'a, T> {
     pub(super) number: u32,
     /// The thread that runs its vCPUs; `None` on a simulated machine.
@@ -36,7 +35,6 @@ pub(super) struct Pcpu<'a, T> {
 }
 
 impl<'a, T: Timer> Pcpu<'a, T> {
-    /// The pCPU `number`.
     pub(super) fn new(
         number: u32,
         thread: Option<Thread>,
@@ -94,7 +92,6 @@ impl<'a, T: Timer> Pcpu<'a, T> {
     }
 }
 
-/// The rules of a run about grace.
 pub(super) struct Grace {
     /// Its length; 0: there is none.
     pub(super) length_ns: u64,

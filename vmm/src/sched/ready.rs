@@ -13,7 +13,6 @@ use crate::sched::guest_run::GuestRun;
 use crate::sched::task::Task;
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// A vCPU that slept is ready.
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
         task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
         self.place(task, true);
@@ -123,7 +122,6 @@ impl<'a, B: Bell> Core<'a, B> {
         self.go_on_if_all_started(guest);
     }
 
-    /// `task` has nothing more to do.
     pub(super) fn leaves(&self, task: Box<Task<'a>>) {
         let (guest, id) = (task.guest, task.vcpu.id);
         lock(&self.apart).left.push(task);

@@ -66,7 +66,6 @@ impl RunQueue<'_> {
     }
 }
 
-/// The ready vCPUs of all guests.
 pub(super) struct RunQueues<'a> {
     queues: Vec<RunQueue<'a>>,
     /// The queue of each pCPU, by its number.
@@ -240,7 +239,6 @@ impl<'a> RunQueues<'a> {
         self.queues[own].least_ns() != EMPTY || self.is_to_take(own, own_ns)
     }
 
-    /// The vCPU that is next on `pcpu`.
     pub(super) fn pop(&self, pcpu: u32) -> Option<Box<Task<'a>>> {
         if self.len() == 0 {
             return None;

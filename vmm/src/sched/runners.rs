@@ -46,7 +46,6 @@ impl Timer for KickTimer {
 
 type RunnersPcpu<'a> = Pcpu<'a, KickTimer>;
 
-/// The scheduler, with its threads.
 pub(crate) struct Runners<'a> {
     core: Core<'a, Bells>,
     threads: Mutex<Vec<Thread>>,
@@ -108,7 +107,6 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// The run cannot go on as it should.
     fn fail(&self, error: RunError) {
         self.core.guests[0].fail(error);
         // Relaxed: polled.

@@ -11,7 +11,6 @@
 //! one before it used up its slice ends at the timer's next ring. A kick that was under way at some moment comes early, and is
 //! known by the clock for what it is.
 
-/// An alarm for the end of a slice.
 pub(super) trait Timer {
     /// Whether setting it costs more than a ring that comes early.
     const IS_DEAR: bool;

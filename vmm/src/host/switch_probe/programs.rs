@@ -225,7 +225,6 @@ pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     a.finish()
 }
 
-/// Builds the program that runs whenever a thread is woken.
 pub(super) fn on_wakeup(maps: &Maps, reports: &Reports) -> Vec<u64> {
     const WOKEN_TASK: i16 = 0;
     let mut a = Assembler::default();

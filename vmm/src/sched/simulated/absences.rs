@@ -37,7 +37,6 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// A schedule of which nothing has been repeated.
     pub(super) fn new(schedule: Arc<Schedule>, machine: &Machine) -> Self {
         let costs = &machine.costs.guest;
         Self { schedule, way_out_ns: (costs.exit_ps / 2 + costs.timer_ps) / PS, ran_ns: 0 }
@@ -54,7 +53,6 @@ impl Recorded {
         Some(Absence { from_ns: next.from_ns + open_ns, until_ns: next.until_ns + open_ns })
     }
 
-    /// How much of it was repeated, by the end.
     pub(super) fn repeated(&self, guest: &GuestRun<'_>) -> Repeated {
         let [open_ns, close_ns] = guest.window.times();
         let window_ns = close_ns.saturating_sub(open_ns);
@@ -67,7 +65,6 @@ impl Recorded {
         }
     }
 
-    /// A turn of `task` lasted from `from_ns` to `until_ns`.
     fn ran(&mut self, task: &Task<'_>, (from_ns, until_ns): (u64, u64)) {
         let window = &task.guest.window;
         if let Some((from_ns, until_ns)) = window.clip(from_ns, until_ns) {

@@ -198,7 +198,6 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((begins_ps, Due::Begins(index))));
     }
 
-    /// The pCPU does not count as idle any longer.
     fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
         let cpu = state.slots[index].cpu;
         if std::mem::take(&mut model(state).counted_idle[index]) {
@@ -206,7 +205,6 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// The pCPU has nothing to run.
     fn idles(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         self.leaves_idle(state, index);
         model(state).counted_idle[index] = true;

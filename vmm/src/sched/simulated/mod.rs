@@ -78,7 +78,6 @@ impl<const IS_DEAR: bool> Timer for Alarm<IS_DEAR> {
 }
 
 impl<const IS_DEAR: bool> Alarm<IS_DEAR> {
-    /// When it rings next.
     pub(super) fn rings_at(&self) -> u64 {
         self.0.get().0
     }
@@ -96,7 +95,6 @@ impl<const IS_DEAR: bool> Alarm<IS_DEAR> {
 
 type FreeAlarm = Alarm<false>;
 
-/// Activity of a pCPU.
 enum Doing<'a> {
     /// It is idle, since this time, and was to look again at that one.
     Idle { since_ps: u64 },
@@ -110,7 +108,6 @@ enum Doing<'a> {
     Ended,
 }
 
-/// One pCPU.
 struct Slot<'a> {
     /// Its number in the machine.
     cpu: u32,
@@ -157,11 +154,9 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
-    /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
     spent: Spent,
-    /// How costs scatter.
     random: SplitMix,
     scatter_permille: u64,
 }
@@ -429,7 +424,6 @@ impl<'a> Simulated<'a> {
         state.scattered(self.machine.costs.guest.exit_ps / 2)
     }
 
-    /// Something has happened on a pCPU.
     fn happens(&self, state: &mut State<'a>, happening: Happening) {
         let index = state.slot_of[happening.cpu as usize];
         let costs = &self.machine.costs.guest;
@@ -449,7 +443,6 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((at_ps, Due::ExitHandled(index))));
     }
 
-    /// Applies a handled exit to its vCPU.
     fn exit_handled(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let Some((happening, exit)) = state.slots[index].out.take() else { return };
         state.board.drain(happening.cpu);

@@ -20,7 +20,6 @@ pub(super) struct Spent {
 }
 
 impl<'a> Simulated<'a> {
-    /// vCPUs that sleep.
     pub(super) fn asleep(&self, state: &State<'a>) -> u32 {
         let sleeps = |at: Where| matches!(at, Where::Asleep);
         let off = state.hosted.iter().flat_map(super::Hosted::tasks);
@@ -45,7 +44,6 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// The profile is to have where all vCPUs' time went.
     pub(super) fn hand_in_time(&self) {
         let state = self.state.borrow();
         let spent: Vec<_> = state.board.spent().collect();
