@@ -158,12 +158,20 @@ impl<'a> Supervisor<'a> {
         passed?;
         // Until every vCPU of guests that look at what they leave has finished, and the last one has looked.
         let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
-        self.wait_for(POLL, at_work, Supervised::not_at_rest)?;
+        self.wait_for(POLL, at_work, |_, seconds| {
+            format!(
+                "something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest"
+            )
+        })?;
         // Until every vCPU has left, where that was asked for.
         let scheduler = self.scheduler;
         let inside =
             |watched: &Supervised<'a>| if watched.asked.run.drain { watched.inside(scheduler) } else { 0 };
-        self.wait_for(POLL_WORK, inside, Supervised::not_drained)?;
+        self.wait_for(POLL_WORK, inside, |_, seconds| {
+            format!(
+                "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
+            )
+        })?;
         // A lock that stopped moving just before the end must not pass for a slow one.
         let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
         self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
@@ -472,16 +480,6 @@ impl Supervised<'_> {
         format!(
             "something moves, but after {seconds:.1} s only {begun} of {all} vCPUs have begun to work; a slower start needs a \
              longer --watchdog"
-        )
-    }
-
-    fn not_at_rest(&self, seconds: f64) -> String {
-        format!("something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest")
-    }
-
-    fn not_drained(&self, seconds: f64) -> String {
-        format!(
-            "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
         )
     }
 

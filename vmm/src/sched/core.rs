@@ -545,11 +545,6 @@ impl<'a, B: Bell> Core<'a, B> {
         self.queues.next_ran_on()
     }
 
-    /// The vCPU is never to run again.
-    pub(super) fn lay_away(&self, task: Box<Task<'a>>) {
-        lock(&self.apart).left.push(task);
-    }
-
     /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
     fn yields<T: Timer>(
         &self,

@@ -18,11 +18,6 @@ impl<'a, B: Bell> Core<'a, B> {
         self.place(task, true);
     }
 
-    /// A vCPU that was to run next, and does not.
-    pub(super) fn give_back(&self, task: Box<Task<'a>>) {
-        self.place(task, false);
-    }
-
     /// Puts a vCPU, which has `slept` or not, into the queue of an idle pCPU, which wakes up, or of the one that it ran on last.
     pub(super) fn place(&self, task: Box<Task<'a>>, slept: bool) {
         let last = task.last_pcpu;

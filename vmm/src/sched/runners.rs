@@ -184,7 +184,7 @@ impl<'a> Runners<'a> {
                 Ok(false) => lock(&self.core.apart).doze(end_ns, self.core.first_look_ns(), task),
                 Err(source) => {
                     task.guest.fail(task.guest.cannot_run(&task.vcpu, source));
-                    self.core.lay_away(task);
+                    lock(&self.core.apart).left.push(task);
                 }
             }
         }

@@ -253,13 +253,13 @@ impl Scheduler for Simulated<'_> {
                     task.vcpu.simulated = state.board.take(state.slots[index].cpu);
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
-                Doing::Changes { task, .. } => self.core.give_back(task),
+                Doing::Changes { task, .. } => self.core.place(task, false),
                 Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
             }
         }
         let hosted = state.hosted.iter_mut();
         let off = hosted.flat_map(|hosted| hosted.off.iter_mut().filter_map(Option::take));
-        off.for_each(|task| self.core.give_back(task));
+        off.for_each(|task| self.core.place(task, false));
     }
 
     fn everybody_ran_since(&self, since_ns: u64) -> bool {
