@@ -14,7 +14,7 @@ use crate::host::cgroup;
 use crate::host::clock::{Clock, Moment, SimulatedClock, Ticks, TscRate, process_cpu_time};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
-use crate::host::switches::Reported;
+use crate::host::switch_probe::Reported;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::{Patch, PvBackend, Wanted};

@@ -5,8 +5,7 @@
 
 use crate::guest::memory::Memory;
 use crate::host::error::{Known, Unknown};
-use crate::host::switch_probe::SwitchProbe;
-use crate::host::switches::{Reported, ThreadDoes};
+use crate::host::switch_probe::{Reported, SwitchProbe, ThreadDoes};
 
 /// The writer of the `preempted` flag under the host's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use haltkick_hypercalls::READY_UNKNOWN;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::signal::{self, KickTimer, Thread};
-use crate::host::switches::ThreadDoes;
+use crate::host::switch_probe::ThreadDoes;
 use crate::host::threads::{self, lock, unlocked};
 use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};

@@ -11,7 +11,7 @@
 //! left out. How many got lost is counted.
 
 use crate::guest::{Activity, ByActivity};
-use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
+use crate::host::switch_probe::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
 use crate::observe::trace::What;
 use crate::observe::{Where, Whereabouts};
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};

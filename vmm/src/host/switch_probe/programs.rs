@@ -35,8 +35,7 @@ use haltkick_hypercalls::{
     ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Activity, Oracle, Results, StealTime, VcpuArea,
 };
 
-use super::{DROPPED, Maps, Reports};
-use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
+use super::{DROPPED, IN, LOOK, Maps, OUT_BLOCKED, OUT_READY, Reports, Switch, WOKEN};
 
 pub(super) const LOAD_64: u8 = 0x79;
 pub(super) const LOAD_32: u8 = 0x61;
