@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn full_slices_follow_each_other_and_a_rare_wait_begins_a_new_one() {
+    fn full_slices_follow_each_other_and_a_wait_begins_a_new_one() {
         let timer = Counted::default();
         let mut slice = SliceTimer::new(&timer, SLICE);
         slice.begin(1, 0);
