@@ -33,7 +33,8 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
             .with_if(asked.ours.preempted_hint, BootFlags::PREEMPTED_HINT)
             .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
             .with_if(asked.ours.oracle, BootFlags::ORACLE)
-            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS),
+            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
+            .with_if(says_started(&asked.run.engine), BootFlags::EACH_SAYS_STARTED),
         lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
         tsc_khz,

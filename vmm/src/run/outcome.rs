@@ -211,12 +211,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the times that the workload reports as `name`, in addition to wait, hold and unlock; `None` if there are none.
-    #[must_use]
-    pub fn time(&self, name: &str) -> Option<&TicksHistogram> {
-        self.times.iter().find(|(known, _)| known == name).map(|(_, histogram)| histogram)
-    }
-
     /// Sections completed inside the window, of all vCPUs. The guest counted them, and may have counted anything.
     #[must_use]
     pub fn acquisitions(&self) -> u64 {

@@ -25,6 +25,7 @@ use crate::host::threads::{lock, unlocked};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::{Where, Whereabouts};
 use crate::sched::account::Account;
+use crate::sched::books::Timeline;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;
@@ -155,8 +156,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let mut apart = Apart::default();
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
-                let account = Account::new(Where::Ready, now);
-                let account = if timelines { account.with_timeline(slice_ns, count) } else { account };
+                let mut account = Account::new(Where::Ready, now);
+                account.books.timeline = timelines.then(|| Timeline::new(slice_ns, count));
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
@@ -221,7 +222,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since; but for those whose
     /// guest is away.
     pub(super) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        let ran = |task: &Task<'_>| task.account.since_ns() >= since_ns;
+        let ran = |task: &Task<'_>| task.account.since_ns >= since_ns;
         let is_away = |task: &Task<'_>| task.guest.absent_until(self.clock.now_ns()).is_some();
         let mut all = lock(&self.apart).aside.values().all(|task| ran(task) || is_away(task));
         self.queues.for_each(|task, is_over| all &= is_over || ran(task));

@@ -80,7 +80,7 @@ impl<'a, B: Bell> Core<'a, B> {
         if !self.is_any_ready() {
             return false;
         }
-        let ran_ns = now_ns.saturating_sub(task.account.since_ns());
+        let ran_ns = now_ns.saturating_sub(task.account.since_ns);
         let is_due = self.queues.is_due(pcpu, task.account.turns.after_ns(ran_ns));
         if !is_due {
             task.account.turns.goes_on(self.slice_ns);
@@ -181,7 +181,7 @@ impl<'a, B: Bell> Core<'a, B> {
         from: &mut Task<'a>,
         virtual_ns: u64,
     ) -> Option<u64> {
-        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
+        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns);
         // The time of the present turn is charged when it ends.
         let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
         let place_ns = virtual_ns.min(own_ns);

@@ -50,20 +50,15 @@ const fn kvm_swaps<T>(number: c_uint) -> u64 {
 /// restrictions.
 #[must_use]
 pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {
-    let mut rules = [machines(), threads(), files()].concat();
-    if cfg!(target_env = "musl") {
-        rules.push(rule(libc::SYS_open, [], "openat, as musl has it"));
-    }
-    if needs.switches {
-        rules.extend(switches());
-    }
-    if needs.counters {
-        rules.extend(counters());
-    }
-    if needs.foreign_code {
-        rules.extend(foreign_code());
-    }
-    rules
+    let opens = vec![rule(libc::SYS_open, [], "openat, as musl has it")];
+    let groups = [
+        (true, [machines(), threads(), files()].concat()),
+        (cfg!(target_env = "musl"), opens),
+        (needs.switches, switches()),
+        (needs.counters, counters()),
+        (needs.foreign_code, foreign_code()),
+    ];
+    groups.into_iter().filter(|(is_needed, _)| *is_needed).flat_map(|(_, rules)| rules).collect()
 }
 
 /// All that the process's filter lets pass, KVM_RUN before other requests: a filter is gone through in order.

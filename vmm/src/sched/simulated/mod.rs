@@ -265,7 +265,7 @@ impl Scheduler for Simulated<'_> {
     fn everybody_ran_since(&self, since_ns: u64) -> bool {
         let state = self.state.borrow();
         let mut off = state.hosted.iter().flat_map(Hosted::tasks);
-        off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
+        off.all(|task| task.account.since_ns >= since_ns) && self.core.everybody_ran_since(since_ns)
     }
 
     /// A vCPU that a pCPU changes to counts as running.

@@ -13,7 +13,7 @@ use crate::sched::core::Queues;
 use crate::sched::starts::Starts;
 
 use super::Ground;
-use super::world::{Attack, HONEST, Memories, SLICE_NS, Setting, World, WorldEnd};
+use super::world::{Attack, HONEST, SLICE_NS, Setting, World, WorldEnd, memories};
 
 /// The time at which a run ends whose script is not read to its end.
 const LONGEST_NS: u64 = 300 * SLICE_NS;
@@ -29,7 +29,6 @@ fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
     let Clock::Simulated(clock) = &ground.clock else { unreachable!("just made") };
     clock.set(Moment { ns: 1, tsc: 1 });
     let count = setting.hostile + 1;
-    let memories = Memories::take(setting.vcpus, count);
     let guest = |(index, memory)| {
         let mut guest = ground.guest_of_our_own(memory, true);
         (guest.index, guest.first_vcpu) = (index, index as u32 * setting.vcpus);
@@ -40,7 +39,7 @@ fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
         }
         guest
     };
-    let guests: Vec<_> = memories.all.iter().take(count).enumerate().map(guest).collect();
+    let guests: Vec<_> = memories(setting.vcpus, count).into_iter().enumerate().map(guest).collect();
     let mut world = World::new(setting, &guests, clock, &ground.notes, Script::new(script));
     world.run(length_ns);
     world.end()
