@@ -33,7 +33,6 @@ use crate::sched::idle::{Census, Idle, PcpuSet, wakes_on};
 use crate::sched::pcpu::{Grace, Pcpu};
 use crate::sched::run_queues::{Exchanged, Line, RunQueues};
 use crate::sched::sleepers::Sleepers;
-use crate::sched::slice::Timer;
 use crate::sched::task::{Apart, LookCost, Task};
 use crate::sched::{Finished, Rules, Sched};
 
@@ -330,10 +329,10 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it,
     /// or the guest is not there; the vCPU lies aside until then.
-    pub(super) fn admits<T: Timer>(
+    pub(super) fn admits(
         &self,
         mut task: Box<Task<'a>>,
-        pcpu: &mut Pcpu<'a, T>,
+        pcpu: &mut Pcpu<'a>,
         now_ns: u64,
     ) -> Option<Box<Task<'a>>> {
         if let Some(until_ns) = task.guest.absent_until(now_ns) {
@@ -364,7 +363,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest is there and has the CPU time for
     /// another one, of its slice or of the next.
-    pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
+    pub(super) fn goes_on(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) -> bool {
         if task.guest.absent_until(now_ns).is_some() {
             return false;
         }
@@ -381,7 +380,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// `task` has run on `pcpu` until `now_ns`: gives back the rest of what it took.
-    pub(super) fn spends<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) {
+    pub(super) fn spends(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) {
         if let (Some(purse), Some(portion)) = (&task.guest.purse, pcpu.portion.take()) {
             purse.settle(portion, now_ns);
         }
@@ -389,13 +388,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// `task` gets `pcpu`, which has been on its way to it since `began_ns`, at `now_ns`, or once its timer is set: that may take a
     /// thread 8 us, which the vCPU does not run.
-    pub(super) fn begin_turn<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        began_ns: u64,
-        now_ns: u64,
-    ) {
+    pub(super) fn begin_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, began_ns: u64, now_ns: u64) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
         if guest.starts_unsaid() {
@@ -421,12 +414,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// The vCPU came out with `exit`, other than because its driver interrupted it. `Some` if its turn is over.
-    pub(super) fn exited<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        exit: Exit,
-    ) -> Option<Turn<'a>> {
+    pub(super) fn exited(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, exit: Exit) -> Option<Turn<'a>> {
         let guest = task.guest;
         match exit {
             Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
@@ -456,12 +444,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// The alarm of `pcpu` has rung at `now_ns`, or may have. `Some` if the turn is over.
-    pub(super) fn rang<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        now_ns: u64,
-    ) -> Option<Turn<'a>> {
+    pub(super) fn rang(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) -> Option<Turn<'a>> {
         pcpu.looked(now_ns);
         if let Some(length_ns) = pcpu.takes(|| task.guest.checked_activity(task.vcpu.id), now_ns) {
             return Some(Turn::Injected(length_ns));
@@ -487,10 +470,10 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// The turn that began at `began_ns` has ended at `now`: puts the vCPU where it belongs. The vCPU to run next on `pcpu`, if that
     /// is known already.
-    pub(super) fn end_turn<T: Timer>(
+    pub(super) fn end_turn(
         &self,
         mut task: Box<Task<'a>>,
-        pcpu: &mut Pcpu<'a, T>,
+        pcpu: &mut Pcpu<'a>,
         turn: Turn<'a>,
         (began_ns, now): (u64, u64),
     ) -> Option<Box<Task<'a>>> {
@@ -547,12 +530,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
-    fn yields<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        to: Option<u32>,
-    ) -> Option<Turn<'a>> {
+    fn yields(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, to: Option<u32>) -> Option<Turn<'a>> {
         if pcpu.grace.is_some() {
             self.grace.settle(task, pcpu, false, self.clock.now_ns());
             return Some(Turn::SliceEnded);

@@ -234,8 +234,7 @@ mod tests {
     use crate::sched::Rules;
     use crate::sched::core::{Next, Queues};
     use crate::sched::pcpu::Pcpu;
-    use crate::sched::simulated::Alarm;
-    use crate::sched::slice::SliceTimer;
+    use crate::sched::slice::{Alarm, Rings, SliceTimer};
     use crate::sched::tests::Ground;
     use crate::sched::tests::world::Rung;
 
@@ -254,7 +253,8 @@ mod tests {
         );
         let mut pcpus = [0, 1, 2, 3].map(|number| {
             let observer = Observer::new(&ground.notes, number).expect("there is nothing to observe");
-            Pcpu::new(number, None, SliceTimer::new(Alarm::<true>::default(), core.slice_ns), None, observer)
+            let alarm = Alarm::Simulated { rings: Rings::default(), is_dear: true };
+            Pcpu::new(number, None, SliceTimer::new(alarm, core.slice_ns), None, observer)
         });
         let mut begins = |number: u32| {
             let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };

@@ -9,10 +9,9 @@ mod idle;
 mod pause_exits;
 mod time;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,7 +35,7 @@ use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler};
 
@@ -65,36 +64,6 @@ impl Bell for NoBell {
     fn ring_all(&self) {}
 }
 
-/// The timer of a simulated pCPU, which costs nothing to set, but may pass for one that does: when it rings next, and how often after that.
-#[derive(Clone, Default)]
-pub(super) struct Alarm<const IS_DEAR: bool>(Rc<Cell<(u64, u64)>>);
-
-impl<const IS_DEAR: bool> Timer for Alarm<IS_DEAR> {
-    const IS_DEAR: bool = IS_DEAR;
-
-    fn set(&self, at_ns: u64, interval_ns: u64) {
-        self.0.set((at_ns, interval_ns));
-    }
-}
-
-impl<const IS_DEAR: bool> Alarm<IS_DEAR> {
-    pub(super) fn rings_at(&self) -> u64 {
-        self.0.get().0
-    }
-
-    /// It has rung at `now_ns`, and rings again; or something else has rung before it.
-    pub(super) fn rang(&self, now_ns: u64) {
-        let (at_ns, interval_ns) = self.0.get();
-        if now_ns < at_ns {
-            return;
-        }
-        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
-        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
-    }
-}
-
-type FreeAlarm = Alarm<false>;
-
 enum Doing<'a> {
     /// It is idle, since this time, and was to look again at that one.
     Idle { since_ps: u64 },
@@ -111,8 +80,8 @@ enum Doing<'a> {
 struct Slot<'a> {
     /// Its number in the machine.
     cpu: u32,
-    pcpu: Pcpu<'a, FreeAlarm>,
-    alarm: FreeAlarm,
+    pcpu: Pcpu<'a>,
+    rings: Rings,
     doing: Doing<'a>,
     /// Under the model of a host: the vCPU that it ran last polls on it.
     polled: bool,
@@ -317,11 +286,12 @@ impl<'a> Simulated<'a> {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
-            let alarm = FreeAlarm::default();
-            let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
+            let rings = Rings::default();
+            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: false };
+            let slice = SliceTimer::new(alarm, core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
+            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
@@ -452,7 +422,7 @@ impl<'a> Simulated<'a> {
         };
         task.vcpu.exits.count(exit);
         if happening.what == What::Alarm && state.hosted.is_none() {
-            slot.alarm.rang(happening.at_ps / PS);
+            slot.rings.rang(happening.at_ps / PS);
         }
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
@@ -551,7 +521,7 @@ impl<'a> Simulated<'a> {
                 hosted.limit_pauses(&mut state.board, slot);
                 hosted.scheduler.alarm_ns(index, state.now_ps / PS)
             }
-            None => slot.alarm.rings_at().min(state.called_out_ns(index)),
+            None => slot.rings.next_ns().min(state.called_out_ns(index)),
         };
         state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
     }

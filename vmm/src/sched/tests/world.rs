@@ -17,8 +17,7 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::simulated::Alarm;
-use crate::sched::slice::SliceTimer;
+use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Rules, Sched, Share};
 
@@ -105,9 +104,6 @@ impl Bell for Rung {
     }
 }
 
-/// A pCPU's timer, which is set as seldom as a real one.
-type DearAlarm = Alarm<true>;
-
 enum Doing<'a> {
     /// No vCPU; whether it is counted as idle.
     Idle {
@@ -123,8 +119,8 @@ enum Doing<'a> {
 }
 
 struct Slot<'a> {
-    pcpu: Pcpu<'a, DearAlarm>,
-    alarm: DearAlarm,
+    pcpu: Pcpu<'a>,
+    rings: Rings,
     doing: Doing<'a>,
     /// When something happens here next.
     at_ns: u64,
@@ -174,10 +170,12 @@ impl<'a, 's> World<'a, 's> {
         let bell = Rung::new(setting.pcpus as u32);
         let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
-            let alarm = DearAlarm::default();
+            let rings = Rings::default();
+            // It is set as seldom as a real one.
+            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: true };
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
-            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
-            Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
+            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm, SLICE_NS), None, observer);
+            Slot { pcpu, rings, doing: Doing::Idle { counted: false }, at_ns: 1 }
         });
         let slots = slots.collect();
         let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
@@ -249,7 +247,7 @@ impl<'a, 's> World<'a, 's> {
     /// The vCPU runs until it comes back by itself, or the timer rings.
     fn goes_on(&mut self, slot: usize, task: Box<Task<'a>>, began_ns: u64) {
         let (after_ns, exit) = self.next(&task, self.now_ns - began_ns);
-        let (rings_at, exits_at) = (self.slots[slot].alarm.rings_at(), self.now_ns.saturating_add(after_ns));
+        let (rings_at, exits_at) = (self.slots[slot].rings.next_ns(), self.now_ns.saturating_add(after_ns));
         let exit = (exits_at < rings_at).then_some(exit);
         self.slots[slot].at_ns = rings_at.min(exits_at).max(self.now_ns);
         self.slots[slot].doing = Doing::Runs { task, began_ns, exit };
@@ -262,7 +260,7 @@ impl<'a, 's> World<'a, 's> {
         } else if let Some(exit) = exit {
             self.core.exited(&mut task, &mut here.pcpu, exit)
         } else {
-            here.alarm.rang(now_ns);
+            here.rings.rang(now_ns);
             self.core.rang(&mut task, &mut here.pcpu, now_ns)
         };
         let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
