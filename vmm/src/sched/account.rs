@@ -32,11 +32,6 @@ impl Account {
         self.books.timeline = timeline;
     }
 
-    /// The vCPU, which is running, has booted the guest by itself: see [`Turns::booted`].
-    pub(crate) fn booted(&mut self, virtual_ns: u64, now_ns: u64) {
-        self.turns.booted(virtual_ns, now_ns.saturating_sub(self.since_ns));
-    }
-
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts { at: self.at, since_ns: Some(self.since_ns) }
     }

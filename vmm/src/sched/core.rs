@@ -433,7 +433,8 @@ impl<'a, B: Bell> Core<'a, B> {
                     guest.tsc.compare(booted, self.clock.tsc());
                 }
                 if let Some(virtual_ns) = self.start_the_others(guest, task) {
-                    task.account.booted(virtual_ns, self.clock.now_ns());
+                    let ran_ns = self.clock.now_ns().saturating_sub(task.account.since_ns);
+                    task.account.turns.booted(virtual_ns, ran_ns);
                 }
                 None
             }

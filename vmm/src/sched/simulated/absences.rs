@@ -136,11 +136,6 @@ impl<'a> Simulated<'a> {
 /// Bit of what a witness says when it has a vCPU stand still: the pCPU is taken as well. The other bits: for how many nanoseconds.
 pub(crate) const WITH_PCPU: u64 = 1 << 63;
 
-/// Whether the pCPU is taken as well.
-pub(super) fn takes_pcpu(told: u64) -> bool {
-    told & WITH_PCPU != 0
-}
-
 /// For how long the vCPU is off; `None`: it comes back at once.
 pub(super) fn for_ns(told: u64) -> Option<u64> {
     let for_ns = told & !WITH_PCPU;

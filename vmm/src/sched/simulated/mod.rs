@@ -39,7 +39,7 @@ use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler};
 
-use absences::{Recorded, for_ns, takes_pcpu};
+use absences::{Recorded, WITH_PCPU, for_ns};
 use host_model::Hosted;
 use time::Spent;
 
@@ -484,7 +484,7 @@ impl<'a> Simulated<'a> {
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, times);
         self.host_wrote(&mut state.board, guest, id);
         match happening.what {
-            What::Stopped(told) if takes_pcpu(told) => self.take(state, index, told, at_ps),
+            What::Stopped(told) if told & WITH_PCPU != 0 => self.take(state, index, told, at_ps),
             _ => self.changes(state, index, next, at_ps),
         }
     }
