@@ -48,20 +48,16 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         shape: asked.ours.shape,
         spin_rounds: asked.ours.spin_rounds,
         tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
-        preferred_vcpus: preferred(asked),
+        // Those that run the guest's tasks at first.
+        preferred_vcpus: match asked.ours.fold {
+            Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
+            Fold::Oracle => asked.share_in_pcpus(),
+        },
         fold_interval_ticks: governor.map_or(0, |governor| ticks(governor.interval)),
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
         lock_parameter: asked.ours.lock_parameter,
         ..BootBlock::default()
-    }
-}
-
-/// Number of vCPUs that run the guest's tasks at first.
-fn preferred(asked: OurGuest<'_>) -> u32 {
-    match asked.ours.fold {
-        Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
-        Fold::Oracle => asked.share_in_pcpus(),
     }
 }
 

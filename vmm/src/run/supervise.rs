@@ -165,8 +165,9 @@ impl<'a> Supervisor<'a> {
         })?;
         // Until every vCPU has left, where that was asked for.
         let scheduler = self.scheduler;
-        let inside =
-            |watched: &Supervised<'a>| if watched.asked.run.drain { watched.inside(scheduler) } else { 0 };
+        let inside = |watched: &Supervised<'a>| {
+            if watched.asked.run.drain { watched.not_left(scheduler).count() } else { 0 }
+        };
         self.wait_for(POLL_WORK, inside, |_, seconds| {
             format!(
                 "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
@@ -359,7 +360,8 @@ impl Supervised<'_> {
     fn look(&mut self, index: usize, scheduler: &dyn Scheduler, slept: Duration) {
         let progress = self.count_progress();
         // One that has done its work may leave, on a busy host long after it last moved, and others may go on for longer.
-        if progress != self.progress || self.is_done() || self.has_left(scheduler) {
+        let has_left = || self.guest.window.is_closed() && self.not_left(scheduler).next().is_none();
+        if progress != self.progress || self.is_done() || has_left() {
             (self.progress, self.still) = (progress, Duration::ZERO);
             self.chances = Chances::from_now(self.guest.clock, scheduler);
             return;
@@ -384,16 +386,6 @@ impl Supervised<'_> {
         !self.asked.run.drain && (has_work && self.guest.window.is_closed() || self.is_at_rest())
     }
 
-    /// All its vCPUs have left, as they are to when the window has closed.
-    fn has_left(&self, scheduler: &dyn Scheduler) -> bool {
-        self.guest.window.is_closed() && self.inside(scheduler) == 0
-    }
-
-    /// How many of its vCPUs have not left.
-    fn inside(&self, scheduler: &dyn Scheduler) -> usize {
-        self.not_left(scheduler).count()
-    }
-
     /// Its vCPUs that have not left, by number.
     fn not_left(&self, scheduler: &dyn Scheduler) -> impl Iterator<Item = u32> + use<> {
         let first = self.guest.first_vcpu as usize;
@@ -402,8 +394,10 @@ impl Supervised<'_> {
     }
 
     fn is_stuck(&self, scheduler: &dyn Scheduler, all_asleep: impl FnOnce() -> bool) -> bool {
+        // How long the guest may stand still in any case.
+        let patience = if self.has_started() { self.working_patience() } else { WATCHDOG_START };
         let had_its_chances =
-            || self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep());
+            || self.still > patience && (self.chances.were_enough(scheduler) || all_asleep());
         match self.asked.run.watchdog {
             Some(limit) => {
                 let simulated =
@@ -419,11 +413,6 @@ impl Supervised<'_> {
     fn all_wait(&self, scheduler: &dyn Scheduler) -> bool {
         let waits = |vcpu| matches!(Activity::of(self.memory.area(vcpu)), Activity::Waiter | Activity::Head);
         self.guest.window.is_closed() && self.not_left(scheduler).all(waits)
-    }
-
-    /// How long the guest may stand still in any case.
-    fn least_patience(&self) -> Duration {
-        if self.has_started() { self.working_patience() } else { WATCHDOG_START }
     }
 
     /// How long all vCPUs of a simulated guest may wait: one of them may have been let in, and be away.

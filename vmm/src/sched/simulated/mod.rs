@@ -448,7 +448,11 @@ impl<'a> Simulated<'a> {
         }
         match turn {
             None => {
-                let inside_ps = at_ps + self.telling_ps(told) + self.entry_ps(state);
+                let telling_ps = match self.machine.model.invalidation {
+                    Invalidation::Free => 0,
+                    Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
+                };
+                let inside_ps = at_ps + telling_ps + self.entry_ps(state);
                 state.spent.exits_ps += inside_ps.saturating_sub(happening.at_ps);
                 let slot = &mut state.slots[index];
                 slot.doing = Doing::Runs { task, began_ns };
@@ -547,14 +551,6 @@ impl<'a> Simulated<'a> {
                 let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
                 (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
             }
-        }
-    }
-
-    /// Time of a vCPU that has this number of others drop translations.
-    fn telling_ps(&self, told: u64) -> u64 {
-        match self.machine.model.invalidation {
-            Invalidation::Free => 0,
-            Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
         }
     }
 

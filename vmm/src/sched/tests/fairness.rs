@@ -70,22 +70,19 @@ fn execute(bytes: &[u8]) {
     check_share(setting, &ended);
 }
 
-/// The most that the honest guest may lack of its share, whatever the others do: each of their vCPUs may be ahead by the credit, which is a
-/// slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle of a slice.
-fn most_lacking_ns(setting: Setting) -> u64 {
+/// The honest guest's vCPUs always want to run: it gets its share at least. What it may lack, whatever the others do: each of their vCPUs
+/// may be ahead by the credit, which is a slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle
+/// of a slice.
+fn check_share(setting: Setting, ended: &WorldEnd) {
     let slice_ns = if setting.grace { SLICE_NS * 3 / 2 } else { SLICE_NS };
     let ahead_ns = setting.hostile as u64 * u64::from(setting.vcpus) * (SLICE_NS + slice_ns);
-    ahead_ns + setting.pcpus as u64 * slice_ns
-}
-
-/// The honest guest's vCPUs always want to run: it gets its share at least.
-fn check_share(setting: Setting, ended: &WorldEnd) {
+    let most_lacking_ns = ahead_ns + setting.pcpus as u64 * slice_ns;
     let guests = setting.hostile as u64 + 1;
     // All guests have the same number of vCPUs.
     let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;
     let had_ns = ended.ran_ns[HONEST];
     assert!(
-        had_ns + most_lacking_ns(setting) >= fair_ns,
+        had_ns + most_lacking_ns >= fair_ns,
         "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} handoffs: {setting:?}",
         &ended.ran_ns[1..],
         ended.handed
