@@ -493,22 +493,30 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// A pCPU has nothing to run, but for `next`.
+    /// A pCPU has nothing to run, but for `next`. One that was idle gets to a vCPU after it has woken up.
     fn changes(&self, state: &mut State<'a>, index: usize, next: Option<Box<Task<'a>>>, at_ps: u64) {
         let slot = &mut state.slots[index];
+        let idle_since_ps = if let Doing::Idle { since_ps } = slot.doing { Some(since_ps) } else { None };
         let next = match next {
             Some(task) => Next::Runs(task),
             None => self.core.next(slot.cpu),
         };
         match next {
             Next::Runs(task) => {
-                slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
-                let switch_ps = state.scattered(self.machine.costs.guest.switch_ps) + self.entry_ps(state);
-                state.spent.switches_ps += switch_ps;
-                state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
+                let costs = &self.machine.costs.guest;
+                slot.doing = Doing::Changes { task, since_ps: idle_since_ps.is_none().then_some(at_ps) };
+                let takes_ps = if let Some(since_ps) = idle_since_ps {
+                    let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
+                    state.scattered(costs.wake_ps + deep_ps)
+                } else {
+                    let switch_ps = state.scattered(costs.switch_ps) + self.entry_ps(state);
+                    state.spent.switches_ps += switch_ps;
+                    switch_ps
+                };
+                state.due.push(Reverse((at_ps + takes_ps, Due::Begins(index))));
             }
             Next::Idles(until_ns) => {
-                slot.doing = Doing::Idle { since_ps: at_ps };
+                slot.doing = Doing::Idle { since_ps: idle_since_ps.unwrap_or(at_ps) };
                 if let Some(until_ns) = until_ns {
                     state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
                 }
