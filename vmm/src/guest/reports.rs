@@ -50,31 +50,9 @@ pub(crate) fn exception(vcpu: u32, area: &VcpuArea, symbols: &Symbols) -> RunErr
 
 /// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).
 fn vector_name(vector: u64) -> &'static str {
-    const NAMES: [&str; 22] = [
-        "#DE",
-        "#DB",
-        "NMI",
-        "#BP",
-        "#OF",
-        "#BR",
-        "#UD",
-        "#NM",
-        "#DF",
-        "coprocessor",
-        "#TS",
-        "#NP",
-        "#SS",
-        "#GP",
-        "#PF",
-        "reserved",
-        "#MF",
-        "#AC",
-        "#MC",
-        "#XM",
-        "#VE",
-        "#CP",
-    ];
-    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
+    const NAMES: &str = "#DE #DB NMI #BP #OF #BR #UD #NM #DF coprocessor #TS #NP #SS #GP #PF reserved \
+                         #MF #AC #MC #XM #VE #CP";
+    NAMES.split(' ').nth(vector as usize).unwrap_or("interrupt")
 }
 
 #[cfg(test)]

@@ -56,13 +56,11 @@ pub(crate) struct GuestFacts<'a> {
 
 /// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
 pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome {
-    let (ring, ring_reason) = seen.ring.clone();
-    let (pv_backend, pv_backend_reason) = seen.pv_backend.clone();
     Outcome {
-        ring,
-        ring_reason,
-        pv_backend,
-        pv_backend_reason,
+        ring: seen.ring.0,
+        ring_reason: seen.ring.1.clone(),
+        pv_backend: seen.pv_backend.0,
+        pv_backend_reason: seen.pv_backend.1.clone(),
         tsc_khz: seen.tsc_khz,
         work_rate: seen.memory.control().work_rate.load(Ordering::Relaxed),
         memory_bytes: seen.memory.pool_bytes(),

@@ -298,24 +298,18 @@ impl<'a> Simulated<'a> {
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
         let used = PcpuSet::new(machine.topology.cpus());
         cpus.iter().for_each(|&cpu| used.insert(cpu));
-        let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
-        let scatter_permille = machine.costs.guest.scatter_permille;
-        let random = SplitMix::stream(seed, SCATTER_STREAM);
-        let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
-        let recorded = schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine));
-        let (now_ps, spent) = (0, Spent::default());
         let state = State {
             board,
+            due: (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect(),
             slots,
             slot_of,
             used,
-            due,
-            hosted,
-            recorded,
-            now_ps,
-            spent,
-            random,
-            scatter_permille,
+            hosted: host.map(|host| Hosted::new(host, guests, (machine, cpus, seed))),
+            recorded: schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine)),
+            now_ps: 0,
+            spent: Spent::default(),
+            random: SplitMix::stream(seed, SCATTER_STREAM),
+            scatter_permille: machine.costs.guest.scatter_permille,
         };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
