@@ -129,7 +129,6 @@ impl Run {
         Refused::when(!nodes.contains(&node), "numa", message)
     }
 
-    /// Refuses guests that cannot run together.
     fn check_together(&self) -> Result<(), Refused> {
         let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "", message);
         refuse_if(self.guests.is_empty(), "a run needs a guest")?;

@@ -105,7 +105,6 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
     }
 }
 
-/// Checks the run and sums it up.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let Facts { seen, observed, finished, guest, .. } = facts;
     let run = seen.asked.run;
@@ -161,7 +160,6 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     })
 }
 
-/// Returns the pair costs that vCPU 0 measured at boot.
 fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);

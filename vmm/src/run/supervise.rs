@@ -245,7 +245,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The time by the clock of the run.
     fn now(&self) -> Duration {
         Duration::from_nanos(self.guests[0].guest.clock.now_ns())
     }

@@ -61,7 +61,6 @@ pub(super) trait Bell {
     fn ring_all(&self);
 }
 
-/// The next action of a pCPU.
 pub(super) enum Next<'a> {
     /// It runs this vCPU.
     Runs(Box<Task<'a>>),
@@ -112,7 +111,6 @@ pub(crate) enum Queues {
     One,
 }
 
-/// The scheduler.
 pub(super) struct Core<'a, B> {
     pub(super) guests: &'a [GuestRun<'a>],
     pub(super) clock: &'a Clock,
@@ -185,7 +183,6 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Whether all guests are to stop.
     pub(super) fn stopping(&self) -> bool {
         self.guests.iter().all(GuestRun::stopping)
     }

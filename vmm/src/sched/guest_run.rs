@@ -27,7 +27,6 @@ use crate::sched::starts::Starts;
 use crate::sched::steal_record::ToldFlag;
 use crate::sched::window::{Presence, WindowTimes};
 
-/// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
     /// State shared with the VMM; `None` for a kernel of its own, which starts its vCPUs itself and of which nothing is known.
     pub(crate) shared: Option<Shared<'a>>,

@@ -7,7 +7,6 @@ pub(crate) mod absences;
 mod host_model;
 mod idle;
 mod pause_exits;
-mod time;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -28,8 +27,9 @@ use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
 use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::{Exit, NOT_CARRIED_OUT, Vcpu};
-use crate::observe::Whereabouts;
 use crate::observe::notes::Observer;
+use crate::observe::profile::Sampled;
+use crate::observe::{Where, Whereabouts};
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
@@ -41,7 +41,6 @@ use crate::sched::{Finished, Rules, Scheduler};
 
 use absences::{Recorded, WITH_PCPU, for_ns};
 use host_model::Hosted;
-use time::Spent;
 
 pub use absences::Repeated;
 
@@ -128,6 +127,17 @@ struct State<'a> {
     spent: Spent,
     random: SplitMix,
     scatter_permille: u64,
+}
+
+/// Time that is over, of all pCPUs.
+#[derive(Debug, Default)]
+struct Spent {
+    /// Turns of vCPUs.
+    busy_ps: u64,
+    /// Exits from leaving a guest to entering it again, or to the end of the vCPU's turn.
+    exits_ps: u64,
+    /// Changes from one vCPU to the next.
+    switches_ps: u64,
 }
 
 impl State<'_> {
@@ -575,5 +585,45 @@ impl<'a> Simulated<'a> {
         }
         (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
         told
+    }
+
+    fn asleep(&self, state: &State<'a>) -> u32 {
+        let sleeps = |at: Where| matches!(at, Where::Asleep);
+        let off = state.hosted.iter().flat_map(Hosted::tasks);
+        let off = off.filter(|task| sleeps(task.account.whereabouts().at)).count();
+        (off + self.core.whereabouts().iter().filter(|found| sleeps(found.at)).count()) as u32
+    }
+
+    /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
+    fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
+        let memory = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
+        Some(self.partitions[guest.index].start + memory.address_of(&memory.area(vcpu).activity.state))
+    }
+
+    /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
+    /// there: at most 20 us each.
+    fn count_time(&self, state: &mut State<'a>) {
+        for slot in &state.slots {
+            if let Doing::Runs { task, .. } = &slot.doing {
+                let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
+                state.board.count_time_of(slot.cpu, mark_at);
+            }
+        }
+    }
+
+    fn hand_in_time(&self) {
+        let state = self.state.borrow();
+        let spent: Vec<_> = state.board.spent().collect();
+        let spent_ps: u64 = spent.iter().map(|(_, ps)| ps).sum();
+        let guest = &self.core.guests[0];
+        let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
+        let all_ns = window_ns * state.slots.len() as u64;
+        let spent = spent.iter().map(|(on, ps)| {
+            let activity = Activity::said(on.mark);
+            (Sampled { rip: on.rip, activity, in_vmm: on.still }, ps / PS)
+        });
+        if let Some(samples) = &guest.notes.samples {
+            samples.hand_in_all(spent, all_ns.saturating_sub(spent_ps / PS));
+        }
     }
 }
