@@ -80,13 +80,14 @@ pub use run::asked::{
 pub use run::check::most_at_a_time;
 pub use run::outcome::{
     AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
-    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
+    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, VcpuOutcome, WorkSpeed,
 };
 pub use sched::books::{ClosedByHeads, Graces, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::quota::{Quota, Throttled};
 pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
+pub use sched::switch_books::SwitchReports;
 pub use sched::window::Presence;
 pub use sched::{Repeated, Rules, Sched, Share};
 

@@ -388,31 +388,27 @@ impl Run {
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn check_quotas(&self) -> Result<(), Refused> {
-        let refuse = |message| Err(Refused::new("quota", message));
+        let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "quota", message);
+        let host_schedules = self.rules.sched == Sched::Host;
         for quota in self.guests.iter().filter_map(|guest| guest.quota) {
-            match (&self.engine, self.rules.sched, quota) {
-                (Engine::Qemu(_), ..) => return refuse("QEMU's vCPUs have none: use engine kvm"),
-                (Engine::Sim(_), Sched::Host, _) => {
-                    return refuse("the model of a host has none: use sched vmm");
-                }
-                (_, Sched::Vmm, Quota::Own(quota)) => quota.check(self.cpus.len())?,
-                (_, Sched::Host, Quota::Own(Bandwidth { run, period, .. })) => {
+            refuse_if(matches!(self.engine, Engine::Qemu(_)), "QEMU's vCPUs have none: use engine kvm")?;
+            let is_modelled = self.engine.is_simulated() && host_schedules;
+            refuse_if(is_modelled, "the model of a host has none: use sched vmm")?;
+            match quota {
+                Quota::Own(quota) if !host_schedules => quota.check(self.cpus.len())?,
+                Quota::Own(Bandwidth { run, period, .. }) => {
                     let percent = run.as_secs_f64() / period.as_secs_f64() * 100.0;
-                    return Err(Refused::new(
-                        "quota",
-                        format!(
-                            "under sched host the kernel keeps the quota of a control group: `systemd-run --scope -p CPUQuota={percent:.0}% \
+                    let message = format!(
+                        "under sched host the kernel keeps the quota of a control group: `systemd-run --scope -p CPUQuota={percent:.0}% \
                          -p CPUQuotaPeriodSec={} haltkick ...`, with --quota inherited",
-                            Span(period)
-                        ),
-                    ));
-                }
-                (_, Sched::Vmm, Quota::Inherited) => {
-                    return refuse(
-                        "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
+                        Span(period)
                     );
+                    return Err(Refused::new("quota", message));
                 }
-                (_, Sched::Host, Quota::Inherited) => {}
+                Quota::Inherited => refuse_if(
+                    !host_schedules,
+                    "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
+                )?,
             }
         }
         Ok(())

@@ -19,9 +19,7 @@ use crate::machine::{PvBackend, Ring};
 use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::boot_values::Chosen;
-use crate::run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
-};
+use crate::run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, VcpuOutcome, WorkSpeed};
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::books::{Books, ClosedByHeads, is_qspinlock};
@@ -148,9 +146,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             .then(|| finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then_some(all.injected_by),
         switches: match (guest.watcher.reports(), switched) {
-            (Ok(_), Some(switched)) => {
-                Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
-            }
+            (Ok(_), Some(switched)) => Ok(switched.reports),
             (reports, _) => Err(reports.err().unwrap_or_else(|| "".into())),
         },
         preempted_source: preempted_source(facts),

@@ -20,6 +20,7 @@ use crate::sched::books::{ClosedByHeads, Graces, Timeline};
 use crate::sched::hints::PreemptedSource;
 use crate::sched::quota::Throttled;
 use crate::sched::run_delay::RunDelay;
+use crate::sched::switch_books::SwitchReports;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,15 +35,6 @@ pub struct HintCheck {
     pub compared: u64,
     /// Compared looks that the books contradict.
     pub contradicted: u64,
-}
-
-/// Counts of a BPF program's reports on the host's scheduler, whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SwitchReports {
-    /// Reports that were read.
-    pub read: u64,
-    /// Reports that were lost because the reader was too late.
-    pub dropped: u64,
 }
 
 /// One vCPU's share of an [`Outcome`].

@@ -162,10 +162,8 @@ mod tests {
         let window = Duration::from_millis(50);
         assert_eq!(presence(10, Some(30)).check(window), Ok(()));
         assert_eq!(presence(0, None).check(window), Ok(()));
-        for (presence, about) in
-            [(presence(50, None), "from"), (presence(10, Some(10)), "from"), (presence(10, Some(51)), "from")]
-        {
-            assert_eq!(presence.check(window).unwrap_err().about, about, "{presence:?}");
+        for presence in [presence(50, None), presence(10, Some(10)), presence(10, Some(51))] {
+            assert_eq!(presence.check(window).unwrap_err().about, "from", "{presence:?}");
         }
         assert_eq!(presence(10, Some(30)).longest_absence(window), Duration::from_millis(20));
     }

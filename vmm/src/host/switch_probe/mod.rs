@@ -136,24 +136,16 @@ struct Maps {
     pids: OwnedFd,
     tasks: OwnedFd,
     flags: OwnedFd,
-    namespace: Namespace,
+    namespace: [u64; 2],
 }
 
-/// Namespace of processes in which this process knows its threads by their numbers.
-#[derive(Debug)]
-struct Namespace {
-    /// As the kernel has it inside.
-    device: u64,
-    inode: u64,
-}
-
-impl Namespace {
-    fn own() -> io::Result<Self> {
-        const MINOR_BITS: u32 = 20;
-        let file = std::fs::metadata("/proc/self/ns/pid")?;
-        let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
-        Ok(Self { device: u64::from(major) << MINOR_BITS | u64::from(minor), inode: file.ino() })
-    }
+/// Namespace of processes in which this process knows its threads by their numbers: its device, as the kernel has that inside, and its
+/// number there.
+fn own_namespace() -> io::Result<[u64; 2]> {
+    const MINOR_BITS: u32 = 20;
+    let file = std::fs::metadata("/proc/self/ns/pid")?;
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    Ok([u64::from(major) << MINOR_BITS | u64::from(minor), file.ino()])
 }
 
 /// Maps that reports are made from, and the ring that they go through.
@@ -184,7 +176,7 @@ impl SwitchProbe {
             pids: create_map(BPF_MAP_TYPE_HASH, 4, 4, entries, 0)?,
             tasks: create_map(BPF_MAP_TYPE_HASH, 8, 4, entries, 0)?,
             flags: create_map(BPF_MAP_TYPE_ARRAY, 4, FLAG_BYTES as u32, entries, BPF_F_MMAPABLE)?,
-            namespace: Namespace::own()?,
+            namespace: own_namespace()?,
         };
         let reports = reported.map(Reports::new).transpose()?;
         let mut links = Vec::new();

@@ -261,8 +261,9 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
 
     a.place(unknown);
     // Threads of another namespace may have that number, too.
-    a.number(1, maps.namespace.device);
-    a.number(2, maps.namespace.inode);
+    let [device, number] = maps.namespace;
+    a.number(1, device);
+    a.number(2, number);
     a.address_in_stack(3, IDENTITY);
     a.put(MOVE_IMMEDIATE, 4, 0, 0, IDENTITY_BYTES);
     a.call(Helper::CurrentPidIn);
