@@ -33,19 +33,12 @@ pub(crate) fn exception(vcpu: u32, area: &VcpuArea, symbols: &Symbols) -> RunErr
     const PAGE_FAULT: u64 = 14;
     let report = &area.report;
     let vector = report.code.load(Ordering::Relaxed);
-    let detail = if vector == PAGE_FAULT {
-        format!(", address {:#x}", report.cr2.load(Ordering::Relaxed))
-    } else {
-        String::new()
-    };
-    RunError::GuestException {
-        vcpu,
-        name: vector_name(vector),
-        vector,
-        error_code: report.error_code.load(Ordering::Relaxed),
-        location: symbols.describe(report.rip.load(Ordering::Relaxed)),
-        detail,
-    }
+    let error_code = report.error_code.load(Ordering::Relaxed);
+    let location = symbols.describe(report.rip.load(Ordering::Relaxed));
+    let address = format!(", address {:#x}", report.cr2.load(Ordering::Relaxed));
+    let detail = if vector == PAGE_FAULT { address } else { String::new() };
+    let place = format!("(vector {vector}, error code {error_code:#x}) at {location}{detail}");
+    RunError::GuestException { vcpu, name: vector_name(vector), place }
 }
 
 /// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).

@@ -95,22 +95,14 @@ pub enum RunError {
         line: u64,
     },
     /// The guest took an exception that it does not handle; exit code 5.
-    #[error(
-        "guest exception on vCPU {vcpu}: {name} (vector {vector}, error code {error_code:#x}) at {location}{detail}"
-    )]
+    #[error("guest exception on vCPU {vcpu}: {name} {place}")]
     GuestException {
         /// The vCPU that took it.
         vcpu: u32,
         /// Mnemonic of the vector, such as `#PF`.
         name: &'static str,
-        /// Vector.
-        vector: u64,
-        /// Error code.
-        error_code: u64,
-        /// Instruction pointer, as symbol+offset where known.
-        location: String,
-        /// For `#PF`: the address.
-        detail: String,
+        /// Vector, error code, the instruction pointer as symbol+offset where known, and for `#PF` the address.
+        place: String,
     },
     /// The guest or KVM ended the vCPU in a way that the VMM does not expect; exit code 5.
     #[error("guest failed on vCPU {vcpu}: {reason}")]
