@@ -74,6 +74,15 @@ impl Recorded {
     }
 }
 
+/// Bit of what a witness says when it has a vCPU stand still: the pCPU is taken as well. The other bits: for how many nanoseconds.
+pub(crate) const WITH_PCPU: u64 = 1 << 63;
+
+/// For how long the vCPU is off; `None`: it comes back at once.
+pub(super) fn for_ns(told: u64) -> Option<u64> {
+    let for_ns = told & !WITH_PCPU;
+    (for_ns > 0).then_some(for_ns)
+}
+
 impl<'a> State<'a> {
     /// When the vCPU that runs on a pCPU is to be called out for an absence.
     pub(super) fn called_out_ns(&self, index: usize) -> u64 {
@@ -131,18 +140,7 @@ impl<'a> Simulated<'a> {
         self.changes(state, index, next, at_ps);
         None
     }
-}
 
-/// Bit of what a witness says when it has a vCPU stand still: the pCPU is taken as well. The other bits: for how many nanoseconds.
-pub(crate) const WITH_PCPU: u64 = 1 << 63;
-
-/// For how long the vCPU is off; `None`: it comes back at once.
-pub(super) fn for_ns(told: u64) -> Option<u64> {
-    let for_ns = told & !WITH_PCPU;
-    (for_ns > 0).then_some(for_ns)
-}
-
-impl<'a> Simulated<'a> {
     /// The pCPU is gone for as long as the vCPU that it ran.
     pub(super) fn take(&self, state: &mut State<'a>, index: usize, told: u64, at_ps: u64) {
         state.slots[index].doing = Doing::Taken;

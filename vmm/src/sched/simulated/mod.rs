@@ -404,8 +404,9 @@ impl<'a> Simulated<'a> {
         let (exit, extra_ps) = match happening.what {
             What::Stopped(_) => (Exit::Interrupted, costs.timer_ps),
             What::Alarm => {
-                let tick_ps = state.hosted.as_ref().map_or(0, Hosted::tick_ps);
-                (Exit::Interrupted, costs.timer_ps + tick_ps)
+                // A tick takes time in addition to the exit.
+                let tick_ns = state.hosted.as_ref().map_or(0, |hosted| hosted.host.costs.tick_ns);
+                (Exit::Interrupted, costs.timer_ps + tick_ns * PS)
             }
             What::PauseLoop => (Exit::PauseLoop, 0),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
