@@ -119,10 +119,10 @@ fn give_up_powers(needs: &Needs) -> io::Result<()> {
     raise_the_most_open_files();
     let mut kept = CapabilitySet::empty();
     if needs.switches {
-        kept |= privileges::FOR_BPF;
+        kept |= CapabilitySet::BPF | CapabilitySet::PERFMON;
     }
     if needs.counters {
-        kept |= privileges::FOR_COUNTERS;
+        kept |= CapabilitySet::PERFMON;
     }
     let paths = needs.reads.iter().chain(&needs.writes);
     let paths: Vec<&Path> = paths.map(PathBuf::as_path).collect();

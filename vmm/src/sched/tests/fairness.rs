@@ -80,11 +80,12 @@ fn check_share(setting: Setting, ended: &WorldEnd) {
     let guests = setting.hostile as u64 + 1;
     // All guests have the same number of vCPUs.
     let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;
-    let had_ns = ended.ran_ns[HONEST];
+    let ran_ns: Vec<u64> = ended.each_ns.iter().map(|each_ns| each_ns.iter().sum()).collect();
+    let had_ns = ran_ns[HONEST];
     assert!(
         had_ns + most_lacking_ns >= fair_ns,
         "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} handoffs: {setting:?}",
-        &ended.ran_ns[1..],
+        &ran_ns[1..],
         ended.handed
     );
 }

@@ -141,8 +141,7 @@ pub(super) struct World<'a, 's> {
 
 #[derive(Debug)]
 pub(super) struct WorldEnd {
-    pub(super) ran_ns: Vec<u64>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare them"))]
+    /// CPU time of each vCPU of each guest.
     pub(super) each_ns: Vec<Vec<u64>>,
     pub(super) length_ns: u64,
     pub(super) handed: u64,
@@ -380,7 +379,6 @@ impl<'a, 's> World<'a, 's> {
         let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
-        let of_guests = ran_ns.iter().map(|each| each.iter().sum()).collect();
-        WorldEnd { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
+        WorldEnd { each_ns: ran_ns, length_ns: now_ns, handed }
     }
 }
