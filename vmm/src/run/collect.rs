@@ -54,6 +54,11 @@ pub(crate) struct GuestFacts<'a> {
 
 /// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
 pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome {
+    let mut times = times(seen);
+    let [wait, hold, unlock] = ["wait", "hold", "unlock"].map(|name| {
+        let at = times.iter().position(|(known, _)| known == name);
+        at.map_or_else(TicksHistogram::default, |at| times.remove(at).1)
+    });
     Outcome {
         ring: seen.ring.0,
         ring_reason: seen.ring.1.clone(),
@@ -73,11 +78,11 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         lost_updates: None,
         costs: costs(seen),
         ideal: ideal(seen),
-        wait: time(seen, "wait"),
+        wait,
         pending_waits: Err(unknown.into()),
-        hold: time(seen, "hold"),
-        unlock: time(seen, "unlock"),
-        times: other_times(seen),
+        hold,
+        unlock,
+        times,
         reads: sum_results(seen, |results| &results.reads),
         tsc_steps_back: sum_results(seen, |results| &results.tsc_steps_back),
         work: work_speeds(seen),
@@ -277,23 +282,11 @@ fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
     (!facts.seen.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }
 
-/// The names that the workload gives to the times that it reports, by their slot.
-fn names<'a>(seen: &GuestFacts<'a>) -> impl Iterator<Item = (usize, &'a String)> {
-    let names = &seen.image.workloads[seen.chosen.workload as usize].times;
-    names.iter().enumerate().filter(|(_, name)| !name.is_empty())
-}
-
-/// Returns the times that the workload reports under this name; empty if there are none.
-fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
-    names(seen)
-        .find(|(_, known)| *known == name)
-        .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
-}
-
-/// Returns the times that the workload reports under names of its own.
-fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
-    let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
-    others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
+/// Returns the times that the workload reports, under the workload's names.
+fn times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
+    let names = seen.image.workloads[seen.chosen.workload as usize].times.iter().enumerate();
+    let names = names.filter(|(_, name)| !name.is_empty());
+    names.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
 }
 
 fn sum_histograms(seen: &GuestFacts<'_>, slot: usize) -> TicksHistogram {

@@ -83,15 +83,9 @@ pub(super) fn memories(vcpus: u32, count: usize) -> Vec<&'static Memory> {
 }
 
 /// The pCPUs that were rung for, until they look.
-pub(in crate::sched) struct Rung {
-    pub(in crate::sched) some: PcpuSet,
+struct Rung {
+    some: PcpuSet,
     all: Cell<bool>,
-}
-
-impl Rung {
-    pub(in crate::sched) fn new(pcpus: u32) -> Self {
-        Self { some: PcpuSet::new(pcpus), all: Cell::new(false) }
-    }
 }
 
 impl Bell for Rung {
@@ -166,7 +160,7 @@ impl<'a, 's> World<'a, 's> {
         let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
         let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
-        let bell = Rung::new(setting.pcpus as u32);
+        let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
         let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
             let rings = Rings::default();
@@ -380,5 +374,47 @@ impl<'a, 's> World<'a, 's> {
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
         WorldEnd { each_ns: ran_ns, length_ns: now_ns, handed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::Clock;
+    use crate::sched::tests::Ground;
+
+    #[test]
+    fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
+        let (ground, clock) = (Ground::new(Clock::Host), SimulatedClock::default());
+        let guests = [ground.guest(2)];
+        let (share, queues, attack) = (Share::Vcpu, Queues::PerPcpu, Attack::Anything);
+        let setting = Setting {
+            share,
+            pcpus: 4,
+            queues,
+            hostile: 0,
+            vcpus: 2,
+            grace: false,
+            kick_yields: false,
+            attack,
+        };
+        let world = World::new(setting, &guests, &clock, &ground.notes, Script::new(&[]));
+        let World { core, mut slots, .. } = world;
+        let mut begins = |number: u32| {
+            let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };
+            task.last_pcpu = Some(number);
+            core.begin_turn(&mut task, &mut slots[number as usize].pcpu, 1, 1);
+            task
+        };
+        let (mut kicker, sleeper) = (begins(0), begins(2));
+        let slept = core.end_turn(sleeper, &mut slots[2].pcpu, Turn::Waits, (1, 2));
+        assert!(slept.is_none());
+        for idle in [1, 2, 3] {
+            assert!(matches!(core.next(idle), Next::Idles(..)), "pCPU {idle} has nothing to run");
+        }
+        assert!(core.exited(&mut kicker, &mut slots[0].pcpu, Exit::Kick(1)).is_none());
+        assert_eq!(core.bell.some.iter().collect::<Vec<_>>(), [2]);
+        let Next::Runs(woken) = core.next(2) else { panic!("the vCPU is ready") };
+        assert_eq!(woken.number(), 1);
     }
 }
