@@ -50,13 +50,14 @@ impl WindowTimes {
 
     /// The part of `from_ns..to_ns` that lies in the window, unless that is empty.
     pub(crate) fn clip(&self, from_ns: u64, to_ns: u64) -> Option<(u64, u64)> {
-        let from = from_ns.max(self.open_ns.load(Ordering::Relaxed));
-        let to = to_ns.min(self.close_ns.load(Ordering::Relaxed));
+        let [open_ns, close_ns] = self.times();
+        let (from, to) = (from_ns.max(open_ns), to_ns.min(close_ns));
         (from < to).then_some((from, to))
     }
 
     pub(crate) fn contains(&self, at_ns: u64) -> bool {
-        self.open_ns.load(Ordering::Relaxed) <= at_ns && at_ns < self.close_ns.load(Ordering::Relaxed)
+        let [open_ns, close_ns] = self.times();
+        (open_ns..close_ns).contains(&at_ns)
     }
 
     /// When it opened and closed, in host time; `u64::MAX`: never.
@@ -66,9 +67,8 @@ impl WindowTimes {
 
     /// Its length, once closed.
     pub(crate) fn length(&self) -> Duration {
-        let length =
-            self.close_ns.load(Ordering::Relaxed).saturating_sub(self.open_ns.load(Ordering::Relaxed));
-        Duration::from_nanos(length)
+        let [open_ns, close_ns] = self.times();
+        Duration::from_nanos(close_ns.saturating_sub(open_ns))
     }
 }
 
