@@ -97,18 +97,12 @@ pub(crate) struct Inherited {
 }
 
 /// The tightest quota of this process's groups, found once: the file with its counts stays open, so that it can be read behind walls.
-///
-/// # Errors
-/// Why there is none, or why it is not known.
 pub(crate) fn inherited() -> &'static Known<Inherited> {
     static FOUND: OnceLock<Known<Inherited>> = OnceLock::new();
     FOUND.get_or_init(|| Inherited::find(Path::new("/")))
 }
 
 /// Refuses to go on without such a quota.
-///
-/// # Errors
-/// Why there is none, and how to get one.
 pub(crate) fn needs_quota() -> Result<&'static Inherited, RunError> {
     inherited().as_ref().map_err(|why| {
         RunError::HostLacks(format!(

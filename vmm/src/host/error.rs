@@ -24,9 +24,6 @@ impl Refused {
     }
 
     /// Refuses a setting if it `is_wrong`.
-    ///
-    /// # Errors
-    /// The refusal.
     pub(crate) fn when(is_wrong: bool, about: &'static str, message: impl Into<String>) -> Result<(), Self> {
         if is_wrong { Err(Self::new(about, message)) } else { Ok(()) }
     }

@@ -473,10 +473,7 @@ impl Fold {
     }
 
     /// Refuses parameters that are no governor's.
-    ///
-    /// # Errors
-    /// The part that is wrong.
-    pub fn check(self) -> Result<(), Refused> {
+    pub(crate) fn check(self) -> Result<(), Refused> {
         let Some(Governor { interval, low, high }) = self.governor() else { return Ok(()) };
         let is_out = !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval);
         let message = format!("an interval of {} is out of range: 1ms to 100s", Span(interval));

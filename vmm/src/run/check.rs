@@ -56,20 +56,25 @@ impl Run {
     pub fn check(&self) -> Result<(), RunError> {
         self.check_together()?;
         self.check_cpus()?;
-        self.check_numa()?;
-        self.rules.check()?;
+        self.check_settings()?;
+        self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
+    }
+
+    /// Refuses settings of the run that cannot be, whatever its guests and pCPUs.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn check_settings(&self) -> Result<(), Refused> {
         self.check_host()?;
         self.check_schedule()?;
         self.check_quotas()?;
         self.check_presence()?;
-        self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
+        self.check_numa()?;
+        self.rules.check()
     }
 
     /// Refuses a model of a host where there is nothing for it to schedule, and its lack where it is needed.
-    ///
-    /// # Errors
-    /// The setting that is wrong.
-    pub fn check_host(&self) -> Result<(), Refused> {
+    fn check_host(&self) -> Result<(), Refused> {
         let (is_simulated, host_schedules) = (self.engine.is_simulated(), self.rules.sched == Sched::Host);
         let has_model = self.host.is_some();
         let message = "only a simulated machine has a model of a host: use engine sim";
@@ -83,10 +88,7 @@ impl Run {
     }
 
     /// Refuses a recorded schedule that cannot be repeated.
-    ///
-    /// # Errors
-    /// What is wrong, and what would be right.
-    pub fn check_schedule(&self) -> Result<(), Refused> {
+    fn check_schedule(&self) -> Result<(), Refused> {
         let Some(schedule) = &self.schedule else { return Ok(()) };
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "schedule", message);
         refuse_if(
@@ -114,10 +116,7 @@ impl Run {
     }
 
     /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.
-    ///
-    /// # Errors
-    /// The setting that is wrong.
-    pub fn check_numa(&self) -> Result<(), Refused> {
+    fn check_numa(&self) -> Result<(), Refused> {
         let is_placed_here = matches!(self.engine, Engine::Kvm | Engine::Threads);
         let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
         Refused::when(!is_placed_here && self.numa != Numa::Local, "numa", message)?;
@@ -179,10 +178,7 @@ impl Run {
 
 impl Rules {
     /// Refuses what no scheduler can do, or not this one.
-    ///
-    /// # Errors
-    /// The first setting that is wrong.
-    pub fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), Refused> {
         let host_schedules = self.sched == Sched::Host;
         let message = "one of no length never ends: use 50us to 100ms";
         Refused::when(self.slice.is_zero(), "slice", message)?;
@@ -384,10 +380,7 @@ fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Resu
 
 impl Run {
     /// Refuses quotas that the scheduler cannot keep.
-    ///
-    /// # Errors
-    /// What is wrong, and what would be right.
-    pub fn check_quotas(&self) -> Result<(), Refused> {
+    fn check_quotas(&self) -> Result<(), Refused> {
         let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "quota", message);
         let host_schedules = self.rules.sched == Sched::Host;
         for quota in self.guests.iter().filter_map(|guest| guest.quota) {
@@ -415,10 +408,7 @@ impl Run {
     }
 
     /// Refuses guests that come and go where they cannot.
-    ///
-    /// # Errors
-    /// The time that is wrong.
-    pub fn check_presence(&self) -> Result<(), Refused> {
+    fn check_presence(&self) -> Result<(), Refused> {
         for presence in self.guests.iter().filter_map(|guest| guest.presence) {
             let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
             Refused::when(self.rules.sched == Sched::Host, "from", message)?;

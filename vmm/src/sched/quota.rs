@@ -44,10 +44,7 @@ impl Quota {
 
 impl Bandwidth {
     /// Refuses quotas that cannot be kept, or that limit nothing on `pcpus` pCPUs.
-    ///
-    /// # Errors
-    /// The part that is wrong.
-    pub fn check(self, pcpus: usize) -> Result<(), Refused> {
+    pub(crate) fn check(self, pcpus: usize) -> Result<(), Refused> {
         let Self { run, period, burst } = self;
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "quota", message);
         refuse_if(

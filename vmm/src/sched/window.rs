@@ -86,10 +86,7 @@ const LOOK_NS: u64 = 1_000_000;
 
 impl Presence {
     /// Refuses times that are none within a window of this length.
-    ///
-    /// # Errors
-    /// The time that is wrong.
-    pub fn check(self, window: Duration) -> Result<(), Refused> {
+    pub(crate) fn check(self, window: Duration) -> Result<(), Refused> {
         let Self { from, until } = self;
         let (comes, lasts) = (Span(from), Span(window));
         let message = format!("{comes} is beyond the window, which lasts {lasts}");

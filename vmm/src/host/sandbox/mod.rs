@@ -164,9 +164,6 @@ pub(crate) fn will_write(event: &impl std::os::fd::AsRawFd) {
 
 /// The calling thread runs vCPUs from now on, and does nothing else until it ends. Its kernel may have no filters: records and
 /// `doctor` say so.
-///
-/// # Errors
-/// What the kernel says to the filter.
 pub(crate) fn confine_runner() -> Result<(), RunError> {
     /// The last one that was made, and for which event: all threads of a run have the same.
     static PROGRAM: Mutex<Option<(u32, Arc<BpfProgram>)>> = Mutex::new(None);
