@@ -167,7 +167,7 @@ mod tests {
 
     /// Takes what is wanted out of `purse`, each at its time, in microseconds: what is given, or when there will be something.
     fn take(purse: &Purse, wanted: &[(u64, u64)]) -> Vec<Result<u64, u64>> {
-        let take = |&(wanted_us, now_us)| match purse.take(wanted_us * US, now_us * US) {
+        let take = |&(wanted_us, now_us): &(u64, u64)| match purse.take(wanted_us * US, now_us * US) {
             Ok(portion) => Ok(portion.ns / US),
             Err(until_ns) => Err(until_ns / US),
         };
