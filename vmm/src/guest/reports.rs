@@ -20,12 +20,9 @@ pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
     if report.error_code.load(Ordering::Relaxed) == PANIC_NO_MEMORY {
         return RunError::usage(format!("{message}; fewer --locks or --vcpus need less"));
     }
-    RunError::GuestPanic {
-        vcpu,
-        message,
-        file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
-        line: report.code.load(Ordering::Relaxed),
-    }
+    let file = text(&report.file, report.file_len.load(Ordering::Relaxed));
+    let line = report.code.load(Ordering::Relaxed);
+    RunError::GuestPanic { vcpu, message, place: format!("{file}:{line}") }
 }
 
 /// Returns the exception that `vcpu`, whose area this is, took and does not handle.

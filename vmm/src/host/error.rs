@@ -80,16 +80,14 @@ pub enum RunError {
         reason: String,
     },
     /// The guest panicked; exit code 5.
-    #[error("guest panicked on vCPU {vcpu} at {file}:{line}: {message}")]
+    #[error("guest panicked on vCPU {vcpu} at {place}: {message}")]
     GuestPanic {
         /// The vCPU that panicked.
         vcpu: u32,
         /// The panic's message.
         message: String,
-        /// Source file of the panic.
-        file: String,
-        /// Line of the panic.
-        line: u64,
+        /// Source file and line of the panic.
+        place: String,
     },
     /// The guest took an exception that it does not handle; exit code 5.
     #[error("guest exception on vCPU {vcpu}: {name} {place}")]

@@ -136,11 +136,6 @@ mod tests {
                     let own = apart(setting, slices);
                     // The reference.
                     let one = apart(Setting { queues: Queues::One, ..setting }, slices);
-                    println!(
-                        "{pcpus} pCPUs, {} guests of {} vCPUs, {slices} slices: {own:.2} slices apart, {one:.2} with one queue",
-                        setting.hostile + 1,
-                        setting.vcpus
-                    );
                     assert!(
                         own <= MOST_APART_SLICES as f64,
                         "{own} slices apart, {one} with one queue: {setting:?}"
