@@ -12,13 +12,13 @@ pub const MAX_LOCKS: u32 = 256;
 
 /// A guest address. The host cannot dereference it: it must go through its guest-memory map.
 #[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GuestAddress(pub u64);
 
 /// Settings of a run. Its address is the first argument (RDI) of the guest's entry point; the vCPU's index is
 /// the second (RSI). GS base is the address of the vCPU's [`VcpuArea`](crate::VcpuArea), RSP the top of its stack.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct BootBlock {
     /// [`ABI_VERSION`](crate::ABI_VERSION) of the VMM.
     pub abi_version: u32,

@@ -46,7 +46,7 @@ pub use haltkick_sim::machine as machines;
 /// Recorded schedules for [`Engine::Sim`].
 pub use haltkick_sim::schedule::Schedule;
 pub use host::allocator::OrGivesUp;
-pub use host::cgroup::{Bandwidth, inherited_quota};
+pub use host::cgroup::{Bandwidth, KernelThrottled, inherited_quota};
 pub use host::clock::VirtualTime;
 pub use host::cpus::{allowed_cpus, keep_off, node_of_cpu, nodes_with_memory};
 pub use host::error::{Known, MEMORY_LIMITS, Refused, RunError, Unknown};
@@ -80,13 +80,14 @@ pub use run::asked::{
 pub use run::check::most_at_a_time;
 pub use run::outcome::{
     AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
-    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
+    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, VcpuOutcome, WorkSpeed,
 };
 pub use sched::books::{ClosedByHeads, Graces, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
-pub use sched::quota::{KernelThrottled, Quota, Throttled};
+pub use sched::quota::{Quota, Throttled};
 pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
+pub use sched::switch_books::SwitchReports;
 pub use sched::window::Presence;
 pub use sched::{Repeated, Rules, Sched, Share};
 

@@ -72,12 +72,7 @@ impl Settings {
             run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
         }
         common.given("ple").map_or(Ok(()), |loops| loops.to::<PauseLoops>().put(&mut run))?;
-        run.check_host()?;
-        run.check_schedule()?;
-        run.check_quotas()?;
-        run.check_presence()?;
-        run.check_numa()?;
-        run.rules.check()?;
+        run.check_settings()?;
         check_descheduling(&run, supply.image)?;
         Ok(run)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_hypercalls::{BootBlock, BootFlags, WorkloadFlags};
+use haltkick_hypercalls::WorkloadFlags;
 use haltkick_sim::board::Witness;
 
 use crate::engines::meddler::Meddler;
@@ -14,7 +14,7 @@ use crate::host::cgroup;
 use crate::host::clock::{Clock, Moment, SimulatedClock, Ticks, TscRate, process_cpu_time};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
-use crate::host::switches::Reported;
+use crate::host::switch_probe::Reported;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::{Patch, PvBackend, Wanted};
@@ -241,11 +241,7 @@ fn machine(
         trace_sections,
         ..asked.machine()
     };
-    let boot = |tsc_khz| {
-        let block = boot_block(asked, chosen, tsc_khz);
-        let says = says_started(&asked.run.engine);
-        BootBlock { flags: block.flags.with_if(says, BootFlags::EACH_SAYS_STARTED), ..block }
-    };
+    let boot = |tsc_khz| boot_block(asked, chosen, tsc_khz);
     let placement = || Placement::new(asked.run.numa, &asked.run.cpus);
     match &asked.run.engine {
         Engine::Kvm => Machine::on_kvm(&wanted, &placement(), image, boot),

@@ -66,8 +66,8 @@ pub(super) fn verdict(
 ) -> Verdict {
     let about = |cause, vcpu, text| Verdict { cause, vcpu, lock: None, text };
     match error {
-        RunError::GuestPanic { vcpu, file, line, .. } => {
-            about(Cause::Panic, Some(*vcpu), format!("vCPU {vcpu} panicked at {file}:{line}"))
+        RunError::GuestPanic { vcpu, place, .. } => {
+            about(Cause::Panic, Some(*vcpu), format!("vCPU {vcpu} panicked at {place}"))
         }
         RunError::GuestException { vcpu, name, .. } => {
             about(Cause::Exception, Some(*vcpu), format!("vCPU {vcpu} took {name}"))

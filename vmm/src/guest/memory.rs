@@ -228,7 +228,6 @@ impl Memory {
         self.mapping.make_executable(&range).map_err(system("make the image's code executable"))
     }
 
-    /// The guest's addresses that have memory.
     pub(crate) fn mapped(&self) -> Range<u64> {
         self.start..self.start + self.mapping.bytes() as u64
     }
@@ -325,7 +324,6 @@ impl Memory {
         Some(bytes)
     }
 
-    /// A shared structure of the ABI.
     fn shared<T: Shared>(&self, address: u64) -> &T {
         let slice =
             self.map.get_slice(Gpa(address), size_of::<T>()).expect("shared structures lie in guest memory");
@@ -364,12 +362,10 @@ impl Memory {
         TSS_BASE + u64::from(vcpu) * TSS_BYTES
     }
 
-    /// Top of the stack that exceptions of vCPU `vcpu` use.
     pub(crate) fn ring0_stack_top(&self, vcpu: u32) -> u64 {
         stacks_after(self.extent.areas, self.vcpus) + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
     }
 
-    /// Top of the stack that NMIs of vCPU `vcpu` use.
     pub(crate) fn nmi_stack_top(&self, vcpu: u32) -> u64 {
         self.ring0_stack_top(vcpu) - RING0_STACK_BYTES / 2
     }

@@ -13,16 +13,17 @@ use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVI
 
 /// A vCPU's own statement of its activity at the time of an event, as far as it concerns locks: descheduling is attributed to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Activity {
     /// It holds a lock.
-    Holder,
+    Holder = ACTIVITY_HOLDER,
     /// It is first in a lock's queue.
-    Head,
+    Head = ACTIVITY_HEAD,
     /// It waits elsewhere.
-    Waiter,
+    Waiter = ACTIVITY_WAITER,
     /// It holds no lock, and waits for none.
     #[default]
-    Other,
+    Other = ACTIVITY_OTHER,
 }
 
 impl Activity {
@@ -42,12 +43,7 @@ impl Activity {
     }
 
     pub(crate) fn word(self) -> u32 {
-        match self {
-            Self::Holder => ACTIVITY_HOLDER,
-            Self::Head => ACTIVITY_HEAD,
-            Self::Waiter => ACTIVITY_WAITER,
-            Self::Other => ACTIVITY_OTHER,
-        }
+        self as u32
     }
 
     /// Its name in records.

@@ -20,12 +20,10 @@ pub enum Numa {
     Node(u32),
 }
 
-/// Places memory for vCPUs on pCPUs of the host.
 pub(crate) struct Placement {
     numa: Numa,
     /// Node of each pCPU of the run.
     pcpus: Vec<u32>,
-    /// Nodes of the host that have memory.
     with_memory: Vec<u32>,
 }
 
@@ -97,7 +95,6 @@ fn nearest_page(address: u64) -> u64 {
     (address + PAGE / 2) / PAGE * PAGE
 }
 
-/// A policy for guest memory from `start` to `end`.
 struct Decision {
     start: u64,
     end: u64,

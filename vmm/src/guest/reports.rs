@@ -20,12 +20,9 @@ pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
     if report.error_code.load(Ordering::Relaxed) == PANIC_NO_MEMORY {
         return RunError::usage(format!("{message}; fewer --locks or --vcpus need less"));
     }
-    RunError::GuestPanic {
-        vcpu,
-        message,
-        file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
-        line: report.code.load(Ordering::Relaxed),
-    }
+    let file = text(&report.file, report.file_len.load(Ordering::Relaxed));
+    let line = report.code.load(Ordering::Relaxed);
+    RunError::GuestPanic { vcpu, message, place: format!("{file}:{line}") }
 }
 
 /// Returns the exception that `vcpu`, whose area this is, took and does not handle.
@@ -33,48 +30,19 @@ pub(crate) fn exception(vcpu: u32, area: &VcpuArea, symbols: &Symbols) -> RunErr
     const PAGE_FAULT: u64 = 14;
     let report = &area.report;
     let vector = report.code.load(Ordering::Relaxed);
-    let detail = if vector == PAGE_FAULT {
-        format!(", address {:#x}", report.cr2.load(Ordering::Relaxed))
-    } else {
-        String::new()
-    };
-    RunError::GuestException {
-        vcpu,
-        name: vector_name(vector),
-        vector,
-        error_code: report.error_code.load(Ordering::Relaxed),
-        location: symbols.describe(report.rip.load(Ordering::Relaxed)),
-        detail,
-    }
+    let error_code = report.error_code.load(Ordering::Relaxed);
+    let location = symbols.describe(report.rip.load(Ordering::Relaxed));
+    let address = format!(", address {:#x}", report.cr2.load(Ordering::Relaxed));
+    let detail = if vector == PAGE_FAULT { address } else { String::new() };
+    let place = format!("(vector {vector}, error code {error_code:#x}) at {location}{detail}");
+    RunError::GuestException { vcpu, name: vector_name(vector), place }
 }
 
 /// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).
 fn vector_name(vector: u64) -> &'static str {
-    const NAMES: [&str; 22] = [
-        "#DE",
-        "#DB",
-        "NMI",
-        "#BP",
-        "#OF",
-        "#BR",
-        "#UD",
-        "#NM",
-        "#DF",
-        "coprocessor",
-        "#TS",
-        "#NP",
-        "#SS",
-        "#GP",
-        "#PF",
-        "reserved",
-        "#MF",
-        "#AC",
-        "#MC",
-        "#XM",
-        "#VE",
-        "#CP",
-    ];
-    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
+    const NAMES: &str = "#DE #DB NMI #BP #OF #BR #UD #NM #DF coprocessor #TS #NP #SS #GP #PF reserved \
+                         #MF #AC #MC #XM #VE #CP";
+    NAMES.split(' ').nth(vector as usize).unwrap_or("interrupt")
 }
 
 #[cfg(test)]

@@ -77,15 +77,15 @@ pub struct Bandwidth {
     pub burst: Duration,
 }
 
-/// The kernel's counts of a group, since it was made.
+/// Throttling by the kernel's own quota: its counts of a group since that was made, or inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Periods in which the group had threads to run.
-    pub(crate) periods: u64,
+pub struct KernelThrottled {
+    /// Periods that ended in which the group had threads to run.
+    pub periods: u64,
     /// Periods in which the quota was used up.
-    pub(crate) throttled_periods: u64,
-    /// Time for which CPUs were kept from running the group's threads, summed over CPUs.
-    pub(crate) throttled_ns: u64,
+    pub throttled_periods: u64,
+    /// Time for which pCPUs were kept from running the group's threads, summed over pCPUs, in nanoseconds.
+    pub pcpu_ns: u64,
 }
 
 /// The quota of CPU time that holds for this process.
@@ -97,18 +97,12 @@ pub(crate) struct Inherited {
 }
 
 /// The tightest quota of this process's groups, found once: the file with its counts stays open, so that it can be read behind walls.
-///
-/// # Errors
-/// Why there is none, or why it is not known.
 pub(crate) fn inherited() -> &'static Known<Inherited> {
     static FOUND: OnceLock<Known<Inherited>> = OnceLock::new();
     FOUND.get_or_init(|| Inherited::find(Path::new("/")))
 }
 
 /// Refuses to go on without such a quota.
-///
-/// # Errors
-/// Why there is none, and how to get one.
 pub(crate) fn needs_quota() -> Result<&'static Inherited, RunError> {
     inherited().as_ref().map_err(|why| {
         RunError::HostLacks(format!(
@@ -133,7 +127,6 @@ fn quota(root: &Path) -> Known<(Version, Option<(Bandwidth, PathBuf)>)> {
     Ok((version, limits.min_by(|one, other| share(one).total_cmp(&share(other)))))
 }
 
-/// The quota of one group, if it has one.
 fn limit(group: &Path, version: Version) -> Option<Bandwidth> {
     let text = |name: &str| fs::read_to_string(group.join(name)).ok();
     let micros = |text: &str| text.trim().parse().map(Duration::from_micros).ok();
@@ -162,8 +155,7 @@ impl Inherited {
         Ok(Self { bandwidth, version, stat })
     }
 
-    /// The counts up to now.
-    pub(crate) fn counts(&self) -> io::Result<Counts> {
+    pub(crate) fn counts(&self) -> io::Result<KernelThrottled> {
         let mut bytes = [0; 1024];
         let length = self.stat.read_at(&mut bytes, 0)?;
         counts(&String::from_utf8_lossy(&bytes[..length]), self.version)
@@ -172,16 +164,20 @@ impl Inherited {
 }
 
 /// Counts in `cpu.stat`: version 1 has nanoseconds, version 2 microseconds.
-fn counts(text: &str, version: Version) -> Option<Counts> {
+fn counts(text: &str, version: Version) -> Option<KernelThrottled> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line?.trim().parse::<u64>().ok()
     };
-    let throttled_ns = match version {
+    let pcpu_ns = match version {
         Version::One => value("throttled_time")?,
         Version::Two => value("throttled_usec")?.saturating_mul(1000),
     };
-    Some(Counts { periods: value("nr_periods")?, throttled_periods: value("nr_throttled")?, throttled_ns })
+    Some(KernelThrottled {
+        periods: value("nr_periods")?,
+        throttled_periods: value("nr_throttled")?,
+        pcpu_ns,
+    })
 }
 
 #[cfg(test)]
@@ -249,7 +245,7 @@ pub(crate) mod tests {
         let found = Inherited::find(&tree.0).unwrap();
         let ms = Duration::from_millis;
         assert_eq!(found.bandwidth, Bandwidth { run: ms(50), period: ms(100), burst: ms(0) });
-        let counts = Counts { periods: 9, throttled_periods: 4, throttled_ns: 350_000 };
+        let counts = KernelThrottled { periods: 9, throttled_periods: 4, pcpu_ns: 350_000 };
         assert_eq!(found.counts().unwrap(), counts);
 
         let tree = Tree::new(BOTH, "2:cpuacct,cpu:/v1\n0::/x");
@@ -262,7 +258,7 @@ pub(crate) mod tests {
         tree.put("cg/cpu,cpuacct/v1/cpu.stat", "nr_periods 53\nnr_throttled 41\nthrottled_time 119861308\n");
         let found = Inherited::find(&tree.0).unwrap();
         assert_eq!(found.bandwidth, Bandwidth { run: ms(20), period: ms(40), burst: ms(5) });
-        let counts = Counts { periods: 53, throttled_periods: 41, throttled_ns: 119_861_308 };
+        let counts = KernelThrottled { periods: 53, throttled_periods: 41, pcpu_ns: 119_861_308 };
         assert_eq!(found.counts().unwrap(), counts);
     }
 }

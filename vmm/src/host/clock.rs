@@ -199,16 +199,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulated_clock_stands_still_until_it_is_set() {
-        let clock = Clock::Simulated(SimulatedClock::default());
-        let read = || (clock.now_ns(), clock.tsc());
-        assert_eq!(read(), (0, 0));
-        let Clock::Simulated(simulated) = &clock else { unreachable!() };
-        simulated.set(Moment { ns: 5, tsc: 12 });
-        assert_eq!((read(), read()), ((5, 12), (5, 12)));
-    }
-
-    #[test]
     fn ticks_and_nanoseconds_convert_both_ways_and_nothing_overflows() {
         let rate = TscRate::of_khz(2_500_000);
         assert_eq!(rate.ticks(Nanoseconds(1_000)), Ticks(2_500));

@@ -22,6 +22,11 @@ impl Refused {
     pub fn new(about: &'static str, message: impl Into<String>) -> Self {
         Self { about, message: message.into() }
     }
+
+    /// Refuses a setting if it `is_wrong`.
+    pub(crate) fn when(is_wrong: bool, about: &'static str, message: impl Into<String>) -> Result<(), Self> {
+        if is_wrong { Err(Self::new(about, message)) } else { Ok(()) }
+    }
 }
 
 impl fmt::Display for Refused {
@@ -75,34 +80,24 @@ pub enum RunError {
         reason: String,
     },
     /// The guest panicked; exit code 5.
-    #[error("guest panicked on vCPU {vcpu} at {file}:{line}: {message}")]
+    #[error("guest panicked on vCPU {vcpu} at {place}: {message}")]
     GuestPanic {
         /// The vCPU that panicked.
         vcpu: u32,
         /// The panic's message.
         message: String,
-        /// Source file of the panic.
-        file: String,
-        /// Line of the panic.
-        line: u64,
+        /// Source file and line of the panic.
+        place: String,
     },
     /// The guest took an exception that it does not handle; exit code 5.
-    #[error(
-        "guest exception on vCPU {vcpu}: {name} (vector {vector}, error code {error_code:#x}) at {location}{detail}"
-    )]
+    #[error("guest exception on vCPU {vcpu}: {name} {place}")]
     GuestException {
         /// The vCPU that took it.
         vcpu: u32,
         /// Mnemonic of the vector, such as `#PF`.
         name: &'static str,
-        /// Vector.
-        vector: u64,
-        /// Error code.
-        error_code: u64,
-        /// Instruction pointer, as symbol+offset where known.
-        location: String,
-        /// For `#PF`: the address.
-        detail: String,
+        /// Vector, error code, the instruction pointer as symbol+offset where known, and for `#PF` the address.
+        place: String,
     },
     /// The guest or KVM ended the vCPU in a way that the VMM does not expect; exit code 5.
     #[error("guest failed on vCPU {vcpu}: {reason}")]

@@ -76,12 +76,10 @@ impl Mapping {
         Ok(Self { start: NonNull::new(start.cast()).expect("mappings do not begin at 0"), bytes })
     }
 
-    /// Address of the first byte.
     pub(crate) fn start<T>(&self) -> NonNull<T> {
         self.start.cast()
     }
 
-    /// Its length.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -14,6 +14,5 @@ pub(crate) mod random;
 pub(crate) mod sandbox;
 pub(crate) mod signal;
 pub(crate) mod switch_probe;
-pub(crate) mod switches;
 pub(crate) mod text;
 pub(crate) mod threads;

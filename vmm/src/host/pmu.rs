@@ -90,7 +90,6 @@ impl Counter {
 pub(crate) struct Pmu(Known<Vec<(&'static str, io::Result<Counter>)>>);
 
 impl Pmu {
-    /// An absent set of counters, with the reason.
     pub(crate) fn none(reason: &'static str) -> Self {
         Self(Err(reason.into()))
     }

@@ -14,7 +14,6 @@ impl SplitMix {
         Self(Self(seed).next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
-    /// The next number, uniform in all of 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

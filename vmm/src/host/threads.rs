@@ -23,7 +23,6 @@ pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for `signal`.
 pub(crate) fn wait<'a, T>(signal: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     signal.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }

@@ -473,18 +473,12 @@ impl Fold {
     }
 
     /// Refuses parameters that are no governor's.
-    ///
-    /// # Errors
-    /// The part that is wrong.
-    pub fn check(self) -> Result<(), Refused> {
+    pub(crate) fn check(self) -> Result<(), Refused> {
         let Some(Governor { interval, low, high }) = self.governor() else { return Ok(()) };
-        let refuse = |message| Err(Refused::new("fold", message));
-        if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
-            return refuse(format!("an interval of {} is out of range: 1ms to 100s", Span(interval)));
-        }
-        if low >= high || high >= 10_000 {
-            return refuse("the low threshold is below the high one, and that below 100%".into());
-        }
-        Ok(())
+        let is_out = !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval);
+        let message = format!("an interval of {} is out of range: 1ms to 100s", Span(interval));
+        Refused::when(is_out, "fold", message)?;
+        let message = "the low threshold is below the high one, and that below 100%";
+        Refused::when(low >= high || high >= 10_000, "fold", message)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, WorkloadFlags};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;
@@ -33,43 +33,31 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
             .with_if(asked.ours.preempted_hint, BootFlags::PREEMPTED_HINT)
             .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
             .with_if(asked.ours.oracle, BootFlags::ORACLE)
-            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS),
+            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
+            .with_if(says_started(&asked.run.engine), BootFlags::EACH_SAYS_STARTED),
         lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
-        vcpu_areas: GuestAddress(0),
-        control: GuestAddress(0),
-        oracles: GuestAddress(0),
-        trace_rings: GuestAddress(0),
-        trace_sections: 0,
         tsc_khz,
         hold_ns: nanoseconds(asked.ours.hold),
         think_ns: nanoseconds(asked.ours.think),
         work_rate: asked.run.work_rate.unwrap_or(0),
         spin_threshold_ticks: ticks(asked.ours.spin_threshold),
         seed: asked.guest.seed,
-        page_table: GuestAddress(0),
-        pool: GuestAddress(0),
-        pool_bytes: 0,
         slice_margin_ticks: ticks(asked.ours.slice_margin),
-        preempted_flags: GuestAddress(0),
         points: chosen.point.map_or(0, |point| 1 << point),
-        entries: GuestAddress(0),
         shape: asked.ours.shape,
         spin_rounds: asked.ours.spin_rounds,
         tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
-        preferred_vcpus: preferred(asked),
+        // Those that run the guest's tasks at first.
+        preferred_vcpus: match asked.ours.fold {
+            Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
+            Fold::Oracle => asked.share_in_pcpus(),
+        },
         fold_interval_ticks: governor.map_or(0, |governor| ticks(governor.interval)),
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
         lock_parameter: asked.ours.lock_parameter,
-    }
-}
-
-/// Number of vCPUs that run the guest's tasks at first.
-fn preferred(asked: OurGuest<'_>) -> u32 {
-    match asked.ours.fold {
-        Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
-        Fold::Oracle => asked.share_in_pcpus(),
+        ..BootBlock::default()
     }
 }
 

@@ -17,9 +17,9 @@ use crate::host::text::Span;
 use crate::image::file::{Entry, Image};
 use crate::image::object::MOST_POINTS;
 use crate::machine::{PvBackend, Ring, in_kernel};
-use crate::run::asked::{Accelerator, Engine, Fold, MOST_LINES, OurGuest, Ours, Run};
+use crate::run::asked::{Accelerator, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
-use crate::sched::deschedule::Deschedule;
+use crate::sched::deschedule::{Deschedule, names};
 use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};
 
@@ -56,136 +56,103 @@ impl Run {
     pub fn check(&self) -> Result<(), RunError> {
         self.check_together()?;
         self.check_cpus()?;
-        self.check_numa()?;
-        self.rules.check()?;
+        self.check_settings()?;
+        self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
+    }
+
+    /// Refuses settings of the run that cannot be, whatever its guests and pCPUs.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn check_settings(&self) -> Result<(), Refused> {
         self.check_host()?;
         self.check_schedule()?;
         self.check_quotas()?;
         self.check_presence()?;
-        self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
+        self.check_numa()?;
+        self.rules.check()
     }
 
     /// Refuses a model of a host where there is nothing for it to schedule, and its lack where it is needed.
-    ///
-    /// # Errors
-    /// The setting that is wrong.
-    pub fn check_host(&self) -> Result<(), Refused> {
+    fn check_host(&self) -> Result<(), Refused> {
         let (is_simulated, host_schedules) = (self.engine.is_simulated(), self.rules.sched == Sched::Host);
-        let refuse = |about, message| Err(Refused::new(about, message));
-        match &self.host {
-            Some(_) if !is_simulated => {
-                refuse("host", "only a simulated machine has a model of a host: use engine sim")
-            }
-            Some(_) if !host_schedules => refuse("host", "the VMM schedules: use sched host"),
-            Some(_) if self.deschedule.is_some() => {
-                refuse("deschedule", "the model of a host deschedules no vCPU on purpose: use sched vmm")
-            }
-            None if is_simulated && host_schedules => refuse(
-                "sched",
-                "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host",
-            ),
-            _ => Ok(()),
-        }
+        let has_model = self.host.is_some();
+        let message = "only a simulated machine has a model of a host: use engine sim";
+        Refused::when(has_model && !is_simulated, "host", message)?;
+        Refused::when(has_model && !host_schedules, "host", "the VMM schedules: use sched host")?;
+        let message = "the model of a host deschedules no vCPU on purpose: use sched vmm";
+        Refused::when(has_model && self.deschedule.is_some(), "deschedule", message)?;
+        let message =
+            "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host";
+        Refused::when(!has_model && is_simulated && host_schedules, "sched", message)
     }
 
     /// Refuses a recorded schedule that cannot be repeated.
-    ///
-    /// # Errors
-    /// What is wrong, and what would be right.
-    pub fn check_schedule(&self) -> Result<(), Refused> {
+    fn check_schedule(&self) -> Result<(), Refused> {
         let Some(schedule) = &self.schedule else { return Ok(()) };
-        let refuse = |message: String| Err(Refused::new("schedule", message));
-        if !self.engine.is_simulated() || self.rules.sched == Sched::Host || self.deschedule.is_some() {
-            return refuse(
-                "only engine sim with sched vmm repeats one, and deschedules no vCPU besides".into(),
-            );
-        }
+        let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "schedule", message);
+        refuse_if(
+            !self.engine.is_simulated() || self.rules.sched == Sched::Host || self.deschedule.is_some(),
+            "only engine sim with sched vmm repeats one, and deschedules no vCPU besides".into(),
+        )?;
         let vcpus: u32 = self.guests.iter().map(|guest| guest.vcpus).sum();
-        if self.guests.len() > 1 || vcpus as usize > self.cpus.len() {
-            let pcpus = self.cpus.len();
-            return refuse(format!(
+        let pcpus = self.cpus.len();
+        refuse_if(
+            self.guests.len() > 1 || vcpus as usize > pcpus,
+            format!(
                 "it says when vCPUs have no pCPU: use one guest with {pcpus} vCPUs at most, or more pCPUs"
-            ));
-        }
-        if schedule.vcpus() > vcpus {
-            return refuse(format!(
-                "it has {0} vCPUs and the guest {vcpus}: use --vcpus {0}",
-                schedule.vcpus()
-            ));
-        }
-        let length = Duration::from_nanos(schedule.length_ns());
-        if self.window > length {
-            return refuse(format!(
-                "it lasts {length:?} and the window {:?}: use a shorter window",
-                self.window
-            ));
-        }
-        Ok(())
+            ),
+        )?;
+        let recorded = schedule.vcpus();
+        refuse_if(
+            recorded > vcpus,
+            format!("it has {recorded} vCPUs and the guest {vcpus}: use --vcpus {recorded}"),
+        )?;
+        let (length, window) = (Duration::from_nanos(schedule.length_ns()), self.window);
+        refuse_if(
+            window > length,
+            format!("it lasts {length:?} and the window {window:?}: use a shorter window"),
+        )
     }
 
     /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.
-    ///
-    /// # Errors
-    /// The setting that is wrong.
-    pub fn check_numa(&self) -> Result<(), Refused> {
+    fn check_numa(&self) -> Result<(), Refused> {
         let is_placed_here = matches!(self.engine, Engine::Kvm | Engine::Threads);
-        if !is_placed_here && self.numa != Numa::Local {
-            let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
-            return Err(Refused::new("numa", message));
-        }
+        let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
+        Refused::when(!is_placed_here && self.numa != Numa::Local, "numa", message)?;
+        let Numa::Node(node) = self.numa else { return Ok(()) };
         let nodes = nodes_with_memory();
-        match self.numa {
-            Numa::Node(node) if !nodes.contains(&node) => {
-                let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
-                let message = format!(
-                    "no memory on node {node}: this host has memory on node {}",
-                    nodes.join(", node ")
-                );
-                Err(Refused::new("numa", message))
-            }
-            _ => Ok(()),
-        }
+        let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        let there = names.join(", node ");
+        let message = format!("no memory on node {node}: this host has memory on node {there}");
+        Refused::when(!nodes.contains(&node), "numa", message)
     }
 
-    /// Refuses guests that cannot run together.
-    fn check_together(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::usage(text));
-        match &self.guests[..] {
-            [] => return usage("a run needs a guest".into()),
-            [_] => return Ok(()),
-            _ => {}
+    fn check_together(&self) -> Result<(), Refused> {
+        let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "", message);
+        refuse_if(self.guests.is_empty(), "a run needs a guest")?;
+        if self.guests.len() == 1 {
+            return Ok(());
         }
-        if self.guests.iter().any(|guest| guest.linux().is_some()) {
-            return usage("a Linux guest runs alone: leave the others out".into());
+        let has_linux = self.guests.iter().any(|guest| guest.linux().is_some());
+        refuse_if(has_linux, "a Linux guest runs alone: leave the others out")?;
+        for (i, Guest { name, .. }) in self.guests.iter().enumerate() {
+            let is_taken = self.guests[..i].iter().any(|other| other.name == *name);
+            refuse_if(is_taken, &format!("two guests are called `{name}`: give each a name of its own"))?;
         }
-        for (i, guest) in self.guests.iter().enumerate() {
-            if self.guests[..i].iter().any(|other| other.name == guest.name) {
-                return usage(format!("two guests are called `{}`: give each a name of its own", guest.name));
-            }
-        }
-        if !matches!(self.engine, Engine::Kvm | Engine::Sim(_)) {
-            return usage("several guests need --engine kvm or sim: the other engines run one".into());
-        }
-        if self.deschedule.is_some() {
-            return usage("--deschedule goes with one guest only".into());
-        }
+        let runs_several = matches!(self.engine, Engine::Kvm | Engine::Sim(_));
+        refuse_if(!runs_several, "several guests need --engine kvm or sim: the other engines run one")?;
+        refuse_if(self.deschedule.is_some(), "--deschedule goes with one guest only")?;
         let vcpus: u64 = self.guests.iter().map(|guest| u64::from(guest.vcpus)).sum();
-        if vcpus > MAX_VCPUS as u64 {
-            return usage(format!(
-                "the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer"
-            ));
-        }
-        Ok(())
+        let message =
+            format!("the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer");
+        refuse_if(vcpus > MAX_VCPUS as u64, &message)
     }
 
     fn check_cpus(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::usage(text));
-        if self.guests.iter().any(|guest| guest.vcpus == 0) {
-            return usage("a guest needs at least 1 vCPU".into());
-        }
-        if self.cpus.is_empty() {
-            return usage("a run needs at least one pCPU".into());
-        }
+        let is_without = self.guests.iter().any(|guest| guest.vcpus == 0);
+        Refused::when(is_without, "", "a guest needs at least 1 vCPU")?;
+        Refused::when(self.cpus.is_empty(), "", "a run needs at least one pCPU")?;
         let allowed = match self.engine.machine() {
             Some(machine) => (0..machine.topology.cpus()).collect(),
             None => cpus::allowed_cpus(),
@@ -198,38 +165,31 @@ impl Run {
             ));
         }
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
+            let message = format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}");
+            return Err(RunError::usage(message));
         }
-        let twice = |(at, cpu): (usize, &u32)| self.cpus[..at].contains(cpu).then_some(*cpu);
-        match self.cpus.iter().enumerate().find_map(twice) {
-            Some(cpu) => usage(format!("CPU {cpu} is named twice: a run has one runner on each pCPU")),
-            None => Ok(()),
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let message = format!("CPU {cpu} is named twice: a run has one runner on each pCPU");
+            Refused::when(self.cpus[..at].contains(cpu), "", message)?;
         }
+        Ok(())
     }
 }
 
 impl Rules {
     /// Refuses what no scheduler can do, or not this one.
-    ///
-    /// # Errors
-    /// The first setting that is wrong.
-    pub fn check(&self) -> Result<(), Refused> {
-        let refuse = |about, message| Err(Refused::new(about, message));
+    fn check(&self) -> Result<(), Refused> {
         let host_schedules = self.sched == Sched::Host;
-        if self.slice.is_zero() {
-            return refuse("slice", "one of no length never ends: use 50us to 100ms".into());
-        }
-        if self.grace > self.slice {
-            let (grace, slice) = (Span(self.grace), Span(self.slice));
-            return refuse("grace", format!("{grace} is out of range: a slice, {slice}, at most"));
-        }
+        let message = "one of no length never ends: use 50us to 100ms";
+        Refused::when(self.slice.is_zero(), "slice", message)?;
+        let message = format!("{} is out of range: a slice, {}, at most", Span(self.grace), Span(self.slice));
+        Refused::when(self.grace > self.slice, "grace", message)?;
         for (about, is_asked, what) in [
             ("grace", !self.grace.is_zero(), "grant it"),
             ("kick-yield", self.kick_yields, "run whom a kick names"),
         ] {
-            if is_asked && host_schedules {
-                return refuse(about, format!("only the VMM's own scheduler can {what}: use --sched vmm"));
-            }
+            let message = format!("only the VMM's own scheduler can {what}: use --sched vmm");
+            Refused::when(is_asked && host_schedules, about, message)?;
         }
         Ok(())
     }
@@ -242,65 +202,45 @@ impl Ours {
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
         let Self { lock_count, shape, tasks, fold, .. } = *self;
-        let refuse = |about, message: String| Err(Refused::new(about, message));
-        if lock_count == 0 || lock_count > MAX_LOCKS {
-            return refuse("locks", format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"));
-        }
-        if shape.nested_one_in > 0 && lock_count < 2 {
-            return refuse("nested-one-in", "nested sections need a second lock: use locks 2 or more".into());
-        }
+        let message = format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}");
+        Refused::when(lock_count == 0 || lock_count > MAX_LOCKS, "locks", message)?;
+        let message = "nested sections need a second lock: use locks 2 or more";
+        Refused::when(shape.nested_one_in > 0 && lock_count < 2, "nested-one-in", message)?;
         let Shape { footprint_lines, dirty_lines, read_percent, hold_jitter_percent, .. } = shape;
-        if dirty_lines > footprint_lines {
-            let of = format!("{dirty_lines} of the {footprint_lines} lines of --footprint");
-            return refuse("footprint", format!("a section cannot write {of}"));
-        }
-        if shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0 {
-            let message = "there is no data to put beside the lock: use --footprint 1 or more";
-            return refuse("footprint", message.into());
-        }
-        if tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32) {
-            return refuse("tasks", format!("a guest has 1 to {MAX_VCPUS} of them"));
-        }
+        let of = format!("{dirty_lines} of the {footprint_lines} lines of --footprint");
+        let is_more = dirty_lines > footprint_lines;
+        Refused::when(is_more, "footprint", format!("a section cannot write {of}"))?;
+        let has_no_data = shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0;
+        let message = "there is no data to put beside the lock: use --footprint 1 or more";
+        Refused::when(has_no_data, "footprint", message)?;
+        let are_wrong = tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32);
+        Refused::when(are_wrong, "tasks", format!("a guest has 1 to {MAX_VCPUS} of them"))?;
         fold.check()?;
-        if read_percent > 100 || hold_jitter_percent > 100 {
-            return refuse("", "a share is 100 % at most".into());
-        }
-        Ok(())
+        Refused::when(read_percent > 100 || hold_jitter_percent > 100, "", "a share is 100 % at most")
     }
 }
 
 /// Checks everything that can be checked before anything is created.
 fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
-    let usage = |text: String| Err(RunError::usage(text));
-    let find =
-        |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
-        {
-            Some(index) => Ok(index),
-            None => {
-                let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                Err(RunError::usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
-            }
-        };
+    let find = |what: &str, entries: &[Entry], name: &str| {
+        let found = entries.iter().position(|entry| entry.name == name);
+        found.ok_or_else(|| {
+            RunError::usage(format!("there is no {what} `{name}`; there are: {}", names(entries)))
+        })
+    };
     let lock = find("lock", &image.locks, &asked.ours.lock)?;
     let workload = find("workload", &image.workloads, &asked.ours.workload)?;
     let (form, has): (_, fn(&Entry) -> bool) =
         if asked.guest.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
-    if !has(&image.locks[lock]) {
-        let with: Vec<_> =
-            image.locks.iter().filter(|lock| has(lock)).map(|lock| lock.name.as_str()).collect();
-        return usage(format!(
-            "lock `{}` has no {form} form; these have one: {}",
-            asked.ours.lock,
-            with.join(", ")
-        ));
-    }
+    let with = names(image.locks.iter().filter(|lock| has(lock)));
+    let message = format!("lock `{}` has no {form} form; these have one: {with}", asked.ours.lock);
+    Refused::when(!has(&image.locks[lock]), "", message)?;
     check_kind(image, (lock, asked.guest.pv), workload)?;
-    if image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE) && !asked.ours.oracle {
-        let name = &asked.ours.workload;
-        return usage(format!("workload `{name}` counts by the exclusion checker: leave --oracle on"));
-    }
-    check_shape(asked, &image.locks[lock])?;
-    check_embedded(asked, image, lock)?;
+    let needs_oracle = image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE);
+    let name = &asked.ours.workload;
+    let message = format!("workload `{name}` counts by the exclusion checker: leave --oracle on");
+    Refused::when(needs_oracle && !asked.ours.oracle, "", message)?;
+    check_shape(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;
     check_folding(asked)?;
     let point = match &asked.run.deschedule {
@@ -314,45 +254,38 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
         Engine::Threads => check_threads(asked, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
-        Engine::Sim(_) if !matches!(asked.run.pv_backend, PvBackend::Auto | PvBackend::Vmm) => {
+        Engine::Sim(_) => {
+            let is_vmms = matches!(asked.run.pv_backend, PvBackend::Auto | PvBackend::Vmm);
             let message = "vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm";
-            return usage(message.into());
+            Refused::when(!is_vmms, "", message)?;
         }
-        Engine::Sim(_) => {}
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
 
 /// Refuses settings that need KVM, for the engine that runs vCPUs as threads of this process.
 fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::usage(text));
-    let most = haltkick_hypercalls::MAX_VCPUS as u32;
-    if asked.guest.vcpus > most {
-        return usage(format!(
-            "{} vCPUs are more than an image has room for: at most {most}",
-            asked.guest.vcpus
-        ));
-    }
-    if asked.run.ring == Ring::Ring0 {
-        return usage("threads run in ring 3: use --ring auto, or --engine kvm".into());
-    }
-    if matches!(asked.run.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
-        let asked = asked.run.pv_backend.name();
-        return usage(format!("--pv-backend {asked} is KVM's: use --engine kvm"));
-    }
+    let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "", message);
+    let (vcpus, most) = (asked.guest.vcpus, MAX_VCPUS as u32);
+    refuse_if(vcpus > most, format!("{vcpus} vCPUs are more than an image has room for: at most {most}"))?;
+    let message = "threads run in ring 3: use --ring auto, or --engine kvm";
+    refuse_if(asked.run.ring == Ring::Ring0, message.into())?;
+    let backend = asked.run.pv_backend;
+    refuse_if(
+        matches!(backend, PvBackend::Kvm | PvBackend::Ipi),
+        format!("--pv-backend {} is KVM's: use --engine kvm", backend.name()),
+    )?;
     if let Some(code) = image.segments.iter().find(|code| code.executable && !code.begins_a_page()) {
         return Err(RunError::Image {
             path: image.path.clone(),
             reason: format!("has code at {:#x}, where no page begins: threads cannot run it", code.address),
         });
     }
-    if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
-        return usage(format!(
-            "workload `{}` has page tables of its own, which threads have not: use --engine kvm",
-            workload.name
-        ));
-    }
-    Ok(())
+    let name = &workload.name;
+    Ok(refuse_if(
+        workload.workload_flags().has(WorkloadFlags::USES_MEMORY),
+        format!("workload `{name}` has page tables of its own, which threads have not: use --engine kvm"),
+    )?)
 }
 
 /// Interrupts are NMIs that the VMM sends, and their handlers have a lock of their own.
@@ -371,47 +304,32 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
 }
 
 /// Refuses to fold where the guest is not told how much time is stolen from it.
-fn check_folding(asked: OurGuest<'_>) -> Result<(), RunError> {
+fn check_folding(asked: OurGuest<'_>) -> Result<(), Refused> {
     let is_told = match asked.run.engine {
         Engine::Kvm | Engine::Sim(_) | Engine::Qemu(Accelerator::Kvm) => true,
         Engine::Threads => asked.run.rules.sched == Sched::Vmm || asked.ours.fold == Fold::Oracle,
         // Its emulator has no stolen time; the oracle folds without.
         Engine::Qemu(Accelerator::Tcg) => asked.ours.fold == Fold::Oracle,
     };
-    if asked.ours.fold == Fold::Off || is_told {
-        return Ok(());
-    }
-    Err(RunError::usage(
-        "--fold: such a guest is not told its stolen time: use --engine kvm or sim, or --sched vmm",
-    ))
+    let message = "--fold: such a guest is not told its stolen time: use --engine kvm or sim, or --sched vmm";
+    Refused::when(asked.ours.fold != Fold::Off && !is_told, "", message)
 }
 
-/// Checks that the memory that sections touch fits into the guest.
-fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
-    let shape = asked.ours.shape;
-    let owners = if lock.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
+/// Checks that the memory that sections touch fits into the guest, and that the last line of the lock has room for data.
+fn check_shape(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), Refused> {
+    let (shape, entry) = (asked.ours.shape, &image.locks[lock]);
+    let owners = if entry.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
-    if lines > MOST_LINES {
-        return Err(RunError::usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
-    }
-    Ok(())
-}
-
-/// Checks that the last line of the lock has room for data.
-fn check_embedded(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), RunError> {
-    let entry = &image.locks[lock];
-    if !asked.ours.shape.flags.has(ShapeFlags::EMBED) || entry.is_lock_free() {
+    let message = format!("{lines} cache lines are too many: {MOST_LINES} at most");
+    Refused::when(lines > MOST_LINES, "", message)?;
+    if !shape.flags.has(ShapeFlags::EMBED) || entry.is_lock_free() {
         return Ok(());
     }
     let bytes = image.calls(lock, asked.guest.pv).map_or(0, |calls| calls.lock_bytes);
-    if bytes.is_multiple_of(64) {
-        let what = if bytes == 0 { "is of unknown size".into() } else { format!("fills its {bytes} bytes") };
-        return Err(RunError::usage(format!(
-            "--embed: lock `{}` {what}, so its lines have no room for data: leave --embed out",
-            entry.name
-        )));
-    }
-    Ok(())
+    let what = if bytes == 0 { "is of unknown size".into() } else { format!("fills its {bytes} bytes") };
+    let which = format!("lock `{}` {what}", entry.name);
+    let message = format!("--embed: {which}, so its lines have no room for data: leave --embed out");
+    Refused::when(bytes.is_multiple_of(64), "", message)
 }
 
 /// The number of the point where to deschedule, if it is to be at one.
@@ -420,15 +338,14 @@ fn check_deschedule(
     lock: &Entry,
     workload: &Entry,
     image: &Image,
-) -> Result<Option<u32>, RunError> {
+) -> Result<Option<u32>, Refused> {
     deschedule.check(lock, workload, image)?;
     let Some(at) = &deschedule.at else { return Ok(None) };
     let position = image.points.iter().position(|point| point.name == *at).expect("just checked");
-    if position >= MOST_POINTS {
-        return Err(RunError::usage(format!(
-            "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
-        )));
-    }
+    let message = format!(
+        "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
+    );
+    Refused::when(position >= MOST_POINTS, "", message)?;
     Ok(Some(position as u32))
 }
 
@@ -451,69 +368,52 @@ fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Resu
     if fits(&image.locks[lock]) {
         return Ok(());
     }
-    let mut fitting: Vec<_> =
-        image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
+    let mut fitting = names(image.locks.iter().filter(|lock| fits(lock)));
     if fitting.is_empty() {
-        fitting.push("lock objects that can (docs/lock-objects.md)");
+        fitting = "lock objects that can (docs/lock-objects.md)".into();
     }
+    let (workload, lock) = (&image.workloads[workload].name, &image.locks[lock].name);
     Err(RunError::usage(format!(
-        "workload `{}` cannot be run with lock `{}`; these go with it: {}",
-        image.workloads[workload].name,
-        image.locks[lock].name,
-        fitting.join(", ")
+        "workload `{workload}` cannot be run with lock `{lock}`; these go with it: {fitting}"
     )))
 }
 
 impl Run {
     /// Refuses quotas that the scheduler cannot keep.
-    ///
-    /// # Errors
-    /// What is wrong, and what would be right.
-    pub fn check_quotas(&self) -> Result<(), Refused> {
-        let refuse = |message| Err(Refused::new("quota", message));
+    fn check_quotas(&self) -> Result<(), Refused> {
+        let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "quota", message);
+        let host_schedules = self.rules.sched == Sched::Host;
         for quota in self.guests.iter().filter_map(|guest| guest.quota) {
-            match (&self.engine, self.rules.sched, quota) {
-                (Engine::Qemu(_), ..) => return refuse("QEMU's vCPUs have none: use engine kvm"),
-                (Engine::Sim(_), Sched::Host, _) => {
-                    return refuse("the model of a host has none: use sched vmm");
-                }
-                (_, Sched::Vmm, Quota::Own(quota)) => quota.check(self.cpus.len())?,
-                (_, Sched::Host, Quota::Own(Bandwidth { run, period, .. })) => {
+            refuse_if(matches!(self.engine, Engine::Qemu(_)), "QEMU's vCPUs have none: use engine kvm")?;
+            let is_modelled = self.engine.is_simulated() && host_schedules;
+            refuse_if(is_modelled, "the model of a host has none: use sched vmm")?;
+            match quota {
+                Quota::Own(quota) if !host_schedules => quota.check(self.cpus.len())?,
+                Quota::Own(Bandwidth { run, period, .. }) => {
                     let percent = run.as_secs_f64() / period.as_secs_f64() * 100.0;
-                    return Err(Refused::new(
-                        "quota",
-                        format!(
-                            "under sched host the kernel keeps the quota of a control group: `systemd-run --scope -p CPUQuota={percent:.0}% \
+                    let message = format!(
+                        "under sched host the kernel keeps the quota of a control group: `systemd-run --scope -p CPUQuota={percent:.0}% \
                          -p CPUQuotaPeriodSec={} haltkick ...`, with --quota inherited",
-                            Span(period)
-                        ),
-                    ));
-                }
-                (_, Sched::Vmm, Quota::Inherited) => {
-                    return refuse(
-                        "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
+                        Span(period)
                     );
+                    return Err(Refused::new("quota", message));
                 }
-                (_, Sched::Host, Quota::Inherited) => {}
+                Quota::Inherited => refuse_if(
+                    !host_schedules,
+                    "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
+                )?,
             }
         }
         Ok(())
     }
 
     /// Refuses guests that come and go where they cannot.
-    ///
-    /// # Errors
-    /// The time that is wrong.
-    pub fn check_presence(&self) -> Result<(), Refused> {
+    fn check_presence(&self) -> Result<(), Refused> {
         for presence in self.guests.iter().filter_map(|guest| guest.presence) {
-            if self.rules.sched == Sched::Host {
-                let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
-                return Err(Refused::new("from", message));
-            }
-            if presence.until.is_some() && self.min_sections > 0 {
-                let message = "the window cannot grow for a guest that is gone: leave min-sections out";
-                return Err(Refused::new("from", message));
-            }
+            let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
+            Refused::when(self.rules.sched == Sched::Host, "from", message)?;
+            let message = "the window cannot grow for a guest that is gone: leave min-sections out";
+            Refused::when(presence.until.is_some() && self.min_sections > 0, "from", message)?;
             presence.check(self.window)?;
         }
         Ok(())

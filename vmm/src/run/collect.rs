@@ -9,6 +9,7 @@ use haltkick_hypercalls::{
 };
 
 use crate::guest::memory::Memory;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
@@ -18,15 +19,12 @@ use crate::machine::{PvBackend, Ring};
 use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::boot_values::Chosen;
-use crate::run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
-};
+use crate::run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, VcpuOutcome, WorkSpeed};
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::books::{Books, ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::KernelThrottled;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -56,13 +54,16 @@ pub(crate) struct GuestFacts<'a> {
 
 /// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
 pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome {
-    let (ring, ring_reason) = seen.ring.clone();
-    let (pv_backend, pv_backend_reason) = seen.pv_backend.clone();
+    let mut times = times(seen);
+    let [wait, hold, unlock] = ["wait", "hold", "unlock"].map(|name| {
+        let at = times.iter().position(|(known, _)| known == name);
+        at.map_or_else(TicksHistogram::default, |at| times.remove(at).1)
+    });
     Outcome {
-        ring,
-        ring_reason,
-        pv_backend,
-        pv_backend_reason,
+        ring: seen.ring.0,
+        ring_reason: seen.ring.1.clone(),
+        pv_backend: seen.pv_backend.0,
+        pv_backend_reason: seen.pv_backend.1.clone(),
         tsc_khz: seen.tsc_khz,
         work_rate: seen.memory.control().work_rate.load(Ordering::Relaxed),
         memory_bytes: seen.memory.pool_bytes(),
@@ -77,11 +78,11 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         lost_updates: None,
         costs: costs(seen),
         ideal: ideal(seen),
-        wait: time(seen, "wait"),
+        wait,
         pending_waits: Err(unknown.into()),
-        hold: time(seen, "hold"),
-        unlock: time(seen, "unlock"),
-        times: other_times(seen),
+        hold,
+        unlock,
+        times,
         reads: sum_results(seen, |results| &results.reads),
         tsc_steps_back: sum_results(seen, |results| &results.tsc_steps_back),
         work: work_speeds(seen),
@@ -107,7 +108,6 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
     }
 }
 
-/// Checks the run and sums it up.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let Facts { seen, observed, finished, guest, .. } = facts;
     let run = seen.asked.run;
@@ -151,9 +151,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             .then(|| finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then_some(all.injected_by),
         switches: match (guest.watcher.reports(), switched) {
-            (Ok(_), Some(switched)) => {
-                Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
-            }
+            (Ok(_), Some(switched)) => Ok(switched.reports),
             (reports, _) => Err(reports.err().unwrap_or_else(|| "".into())),
         },
         preempted_source: preempted_source(facts),
@@ -163,7 +161,6 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     })
 }
 
-/// Returns the pair costs that vCPU 0 measured at boot.
 fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
@@ -285,23 +282,11 @@ fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
     (!facts.seen.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }
 
-/// The names that the workload gives to the times that it reports, by their slot.
-fn names<'a>(seen: &GuestFacts<'a>) -> impl Iterator<Item = (usize, &'a String)> {
-    let names = &seen.image.workloads[seen.chosen.workload as usize].times;
-    names.iter().enumerate().filter(|(_, name)| !name.is_empty())
-}
-
-/// Returns the times that the workload reports under this name; empty if there are none.
-fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
-    names(seen)
-        .find(|(_, known)| *known == name)
-        .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
-}
-
-/// Returns the times that the workload reports under names of its own.
-fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
-    let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
-    others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
+/// Returns the times that the workload reports, under the workload's names.
+fn times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
+    let names = seen.image.workloads[seen.chosen.workload as usize].times.iter().enumerate();
+    let names = names.filter(|(_, name)| !name.is_empty());
+    names.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
 }
 
 fn sum_histograms(seen: &GuestFacts<'_>, slot: usize) -> TicksHistogram {
@@ -395,7 +380,7 @@ fn closed_by_heads(facts: &Facts<'_>, all: &Books) -> Known<ClosedByHeads> {
     if !run.attribution || !ours.oracle {
         return Err("it needs attribution, and the oracle for the time at which a lock became free".into());
     }
-    Ok(all.closed().clone())
+    Ok(all.absences.ended.clone())
 }
 
 fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
@@ -403,7 +388,7 @@ fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
     Some(KernelThrottled {
         periods: close.periods.saturating_sub(open.periods),
         throttled_periods: close.throttled_periods.saturating_sub(open.throttled_periods),
-        pcpu_ns: close.throttled_ns.saturating_sub(open.throttled_ns),
+        pcpu_ns: close.pcpu_ns.saturating_sub(open.pcpu_ns),
     })
 }
 

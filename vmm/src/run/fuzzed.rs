@@ -1,20 +1,18 @@
 //! Fuzz target: arbitrary guest writes, and the losses, reports, clocks and outcome that the VMM makes of them.
 
-use std::sync::OnceLock;
-
 use haltkick_fuzzing::{Script, Target, no_seeds};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Moment, TscRate};
-use crate::image::file::Image;
 use crate::image::symbols::Symbols;
 use crate::machine::{PvBackend, Ring};
 use crate::run::asked::{Guest, Ours, Run, System};
 use crate::run::boot_values::Chosen;
 use crate::run::collect::{self, GuestFacts};
 use crate::sched::loss::Losses;
+use crate::sched::tests::image;
 use crate::sched::window::WindowTimes;
 
 pub(crate) const TARGET: Target = Target { name: "shared", most_bytes: 512, seeds: no_seeds, execute };
@@ -26,11 +24,6 @@ const LONGEST_NS: u64 = 2_000_000;
 
 thread_local! {
     static MEMORY: Memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a small guest's memory");
-}
-
-fn image() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(Image::embedded)
 }
 
 /// Anything in all that is shared: no loss is longer than the time that passed, every report can be printed, and a run has an outcome

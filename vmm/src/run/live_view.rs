@@ -22,7 +22,6 @@ pub(crate) struct LiveView<'a> {
     counts: Vec<Vec<Arc<ExitCounts>>>,
 }
 
-/// A guest as its supervisor knows it.
 pub(crate) struct GuestNow<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     pub(crate) has_started: bool,

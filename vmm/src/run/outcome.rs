@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::explain::Explanation;
 use crate::guest::ByActivity;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::error::{Known, RunError};
 use crate::host::memory::Residence;
 use crate::host::pmu::CacheEvents;
@@ -17,8 +18,9 @@ use crate::observe::trace::Trace;
 use crate::sched::Repeated;
 use crate::sched::books::{ClosedByHeads, Graces, Timeline};
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::{KernelThrottled, Throttled};
+use crate::sched::quota::Throttled;
 use crate::sched::run_delay::RunDelay;
+use crate::sched::switch_books::SwitchReports;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,15 +35,6 @@ pub struct HintCheck {
     pub compared: u64,
     /// Compared looks that the books contradict.
     pub contradicted: u64,
-}
-
-/// Counts of a BPF program's reports on the host's scheduler, whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SwitchReports {
-    /// Reports that were read.
-    pub read: u64,
-    /// Reports that were lost because the reader was too late.
-    pub dropped: u64,
 }
 
 /// One vCPU's share of an [`Outcome`].
@@ -210,12 +203,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the times that the workload reports as `name`, in addition to wait, hold and unlock; `None` if there are none.
-    #[must_use]
-    pub fn time(&self, name: &str) -> Option<&TicksHistogram> {
-        self.times.iter().find(|(known, _)| known == name).map(|(_, histogram)| histogram)
-    }
-
     /// Sections completed inside the window, of all vCPUs. The guest counted them, and may have counted anything.
     #[must_use]
     pub fn acquisitions(&self) -> u64 {

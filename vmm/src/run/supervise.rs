@@ -7,7 +7,7 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::guest::Activity;
 use crate::guest::memory::Memory;
-use crate::host::cgroup::Counts;
+use crate::host::cgroup::KernelThrottled;
 use crate::host::clock::{Clock, Moment};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
@@ -158,12 +158,21 @@ impl<'a> Supervisor<'a> {
         passed?;
         // Until every vCPU of guests that look at what they leave has finished, and the last one has looked.
         let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
-        self.wait_for(POLL, at_work, Supervised::not_at_rest)?;
+        self.wait_for(POLL, at_work, |_, seconds| {
+            format!(
+                "something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest"
+            )
+        })?;
         // Until every vCPU has left, where that was asked for.
         let scheduler = self.scheduler;
-        let inside =
-            |watched: &Supervised<'a>| if watched.asked.run.drain { watched.inside(scheduler) } else { 0 };
-        self.wait_for(POLL_WORK, inside, Supervised::not_drained)?;
+        let inside = |watched: &Supervised<'a>| {
+            if watched.asked.run.drain { watched.not_left(scheduler).count() } else { 0 }
+        };
+        self.wait_for(POLL_WORK, inside, |_, seconds| {
+            format!(
+                "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
+            )
+        })?;
         // A lock that stopped moving just before the end must not pass for a slow one.
         let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
         self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
@@ -236,7 +245,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The time by the clock of the run.
     fn now(&self) -> Duration {
         Duration::from_nanos(self.guests[0].guest.clock.now_ns())
     }
@@ -351,7 +359,8 @@ impl Supervised<'_> {
     fn look(&mut self, index: usize, scheduler: &dyn Scheduler, slept: Duration) {
         let progress = self.count_progress();
         // One that has done its work may leave, on a busy host long after it last moved, and others may go on for longer.
-        if progress != self.progress || self.is_done() || self.has_left(scheduler) {
+        let has_left = || self.guest.window.is_closed() && self.not_left(scheduler).next().is_none();
+        if progress != self.progress || self.is_done() || has_left() {
             (self.progress, self.still) = (progress, Duration::ZERO);
             self.chances = Chances::from_now(self.guest.clock, scheduler);
             return;
@@ -376,16 +385,6 @@ impl Supervised<'_> {
         !self.asked.run.drain && (has_work && self.guest.window.is_closed() || self.is_at_rest())
     }
 
-    /// All its vCPUs have left, as they are to when the window has closed.
-    fn has_left(&self, scheduler: &dyn Scheduler) -> bool {
-        self.guest.window.is_closed() && self.inside(scheduler) == 0
-    }
-
-    /// How many of its vCPUs have not left.
-    fn inside(&self, scheduler: &dyn Scheduler) -> usize {
-        self.not_left(scheduler).count()
-    }
-
     /// Its vCPUs that have not left, by number.
     fn not_left(&self, scheduler: &dyn Scheduler) -> impl Iterator<Item = u32> + use<> {
         let first = self.guest.first_vcpu as usize;
@@ -394,8 +393,10 @@ impl Supervised<'_> {
     }
 
     fn is_stuck(&self, scheduler: &dyn Scheduler, all_asleep: impl FnOnce() -> bool) -> bool {
+        // How long the guest may stand still in any case.
+        let patience = if self.has_started() { self.working_patience() } else { WATCHDOG_START };
         let had_its_chances =
-            || self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep());
+            || self.still > patience && (self.chances.were_enough(scheduler) || all_asleep());
         match self.asked.run.watchdog {
             Some(limit) => {
                 let simulated =
@@ -411,11 +412,6 @@ impl Supervised<'_> {
     fn all_wait(&self, scheduler: &dyn Scheduler) -> bool {
         let waits = |vcpu| matches!(Activity::of(self.memory.area(vcpu)), Activity::Waiter | Activity::Head);
         self.guest.window.is_closed() && self.not_left(scheduler).all(waits)
-    }
-
-    /// How long the guest may stand still in any case.
-    fn least_patience(&self) -> Duration {
-        if self.has_started() { self.working_patience() } else { WATCHDOG_START }
     }
 
     /// How long all vCPUs of a simulated guest may wait: one of them may have been let in, and be away.
@@ -472,16 +468,6 @@ impl Supervised<'_> {
         format!(
             "something moves, but after {seconds:.1} s only {begun} of {all} vCPUs have begun to work; a slower start needs a \
              longer --watchdog"
-        )
-    }
-
-    fn not_at_rest(&self, seconds: f64) -> String {
-        format!("something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest")
-    }
-
-    fn not_drained(&self, seconds: f64) -> String {
-        format!(
-            "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
         )
     }
 
@@ -592,7 +578,7 @@ pub(crate) struct Observed {
     /// Scheduling statistics of each vCPU's thread at the close of the window.
     pub(crate) at_close: Vec<Option<SchedStat>>,
     /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
-    pub(crate) quota: [Option<Counts>; 2],
+    pub(crate) quota: [Option<KernelThrottled>; 2],
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.

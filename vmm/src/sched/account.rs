@@ -4,7 +4,7 @@
 //! `steal_record`, what the guest may know of it.
 
 use crate::observe::{Where, Whereabouts};
-use crate::sched::books::{Books, Spell, Timeline};
+use crate::sched::books::{Books, Spell};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::steal_record::{GuestSide, StealRecord};
 
@@ -12,7 +12,8 @@ use crate::sched::steal_record::{GuestSide, StealRecord};
 #[derive(Debug)]
 pub(crate) struct Account {
     at: Where,
-    since_ns: u64,
+    /// Host time since when the vCPU has been where it is.
+    pub(super) since_ns: u64,
     pub(crate) turns: Turns,
     pub(crate) books: Books,
     pub(crate) record: StealRecord,
@@ -24,27 +25,11 @@ impl Account {
         Self { at, since_ns: now_ns, turns, books, record }
     }
 
-    /// The account with a timeline, for one of `vcpus` vCPUs and slices of this length.
-    pub(crate) fn with_timeline(mut self, slice_ns: u64, vcpus: usize) -> Self {
-        self.books.timeline = Some(Timeline::new(slice_ns, vcpus));
-        self
-    }
-
     /// Begins anew, as that of a vCPU that is ready from `now_ns` on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         let timeline = self.books.timeline.take();
         *self = Self::new(Where::Ready, now_ns);
         self.books.timeline = timeline;
-    }
-
-    /// The vCPU, which is running, has booted the guest by itself: see [`Turns::booted`].
-    pub(crate) fn booted(&mut self, virtual_ns: u64, now_ns: u64) {
-        self.turns.booted(virtual_ns, now_ns.saturating_sub(self.since_ns));
-    }
-
-    /// Host time since when the vCPU has been where it is.
-    pub(crate) fn since_ns(&self) -> u64 {
-        self.since_ns
     }
 
     pub(crate) fn whereabouts(&self) -> Whereabouts {

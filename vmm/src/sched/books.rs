@@ -78,7 +78,8 @@ pub(crate) struct Books {
     /// Looks for what the others lost to it.
     pub(crate) scans: ScanBudget,
     claim: Option<Claim>,
-    absences: Absences,
+    /// Absences of the vCPU that began while it was a head and forbade stealing.
+    pub(crate) absences: Absences,
     /// Its places in the beginning of the window, if they are to be known.
     pub(crate) timeline: Option<Timeline>,
 }
@@ -148,11 +149,6 @@ impl Books {
         if let Some((from_ns, to_ns)) = self.kept.take() {
             self.throttled.ns += guest.window.overlap_ns(from_ns, to_ns);
         }
-    }
-
-    /// Absences of the vCPU that began while it was a head and forbade stealing.
-    pub(crate) fn closed(&self) -> &ClosedByHeads {
-        &self.absences.ended
     }
 
     fn settle(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell) {
@@ -251,10 +247,10 @@ impl ClosedByHeads {
 
 /// One vCPU's absences as a head.
 #[derive(Debug, Default)]
-pub(super) struct Absences {
+pub(crate) struct Absences {
     /// Host time of the present one.
     since_ns: Option<u64>,
-    pub(super) ended: ClosedByHeads,
+    pub(crate) ended: ClosedByHeads,
 }
 
 impl Absences {

@@ -25,6 +25,7 @@ use crate::host::threads::{lock, unlocked};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::{Where, Whereabouts};
 use crate::sched::account::Account;
+use crate::sched::books::Timeline;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;
@@ -32,7 +33,6 @@ use crate::sched::idle::{Census, Idle, PcpuSet, wakes_on};
 use crate::sched::pcpu::{Grace, Pcpu};
 use crate::sched::run_queues::{Exchanged, Line, RunQueues};
 use crate::sched::sleepers::Sleepers;
-use crate::sched::slice::Timer;
 use crate::sched::task::{Apart, LookCost, Task};
 use crate::sched::{Finished, Rules, Sched};
 
@@ -61,7 +61,6 @@ pub(super) trait Bell {
     fn ring_all(&self);
 }
 
-/// The next action of a pCPU.
 pub(super) enum Next<'a> {
     /// It runs this vCPU.
     Runs(Box<Task<'a>>),
@@ -112,7 +111,6 @@ pub(crate) enum Queues {
     One,
 }
 
-/// The scheduler.
 pub(super) struct Core<'a, B> {
     pub(super) guests: &'a [GuestRun<'a>],
     pub(super) clock: &'a Clock,
@@ -155,8 +153,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let mut apart = Apart::default();
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
-                let account = Account::new(Where::Ready, now);
-                let account = if timelines { account.with_timeline(slice_ns, count) } else { account };
+                let mut account = Account::new(Where::Ready, now);
+                account.books.timeline = timelines.then(|| Timeline::new(slice_ns, count));
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
@@ -185,7 +183,6 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Whether all guests are to stop.
     pub(super) fn stopping(&self) -> bool {
         self.guests.iter().all(GuestRun::stopping)
     }
@@ -221,7 +218,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since; but for those whose
     /// guest is away.
     pub(super) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        let ran = |task: &Task<'_>| task.account.since_ns() >= since_ns;
+        let ran = |task: &Task<'_>| task.account.since_ns >= since_ns;
         let is_away = |task: &Task<'_>| task.guest.absent_until(self.clock.now_ns()).is_some();
         let mut all = lock(&self.apart).aside.values().all(|task| ran(task) || is_away(task));
         self.queues.for_each(|task, is_over| all &= is_over || ran(task));
@@ -329,10 +326,10 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it,
     /// or the guest is not there; the vCPU lies aside until then.
-    pub(super) fn admits<T: Timer>(
+    pub(super) fn admits(
         &self,
         mut task: Box<Task<'a>>,
-        pcpu: &mut Pcpu<'a, T>,
+        pcpu: &mut Pcpu<'a>,
         now_ns: u64,
     ) -> Option<Box<Task<'a>>> {
         if let Some(until_ns) = task.guest.absent_until(now_ns) {
@@ -363,7 +360,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest is there and has the CPU time for
     /// another one, of its slice or of the next.
-    pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
+    pub(super) fn goes_on(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) -> bool {
         if task.guest.absent_until(now_ns).is_some() {
             return false;
         }
@@ -380,7 +377,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// `task` has run on `pcpu` until `now_ns`: gives back the rest of what it took.
-    pub(super) fn spends<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) {
+    pub(super) fn spends(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) {
         if let (Some(purse), Some(portion)) = (&task.guest.purse, pcpu.portion.take()) {
             purse.settle(portion, now_ns);
         }
@@ -388,13 +385,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// `task` gets `pcpu`, which has been on its way to it since `began_ns`, at `now_ns`, or once its timer is set: that may take a
     /// thread 8 us, which the vCPU does not run.
-    pub(super) fn begin_turn<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        began_ns: u64,
-        now_ns: u64,
-    ) {
+    pub(super) fn begin_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, began_ns: u64, now_ns: u64) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
         if guest.starts_unsaid() {
@@ -420,12 +411,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// The vCPU came out with `exit`, other than because its driver interrupted it. `Some` if its turn is over.
-    pub(super) fn exited<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        exit: Exit,
-    ) -> Option<Turn<'a>> {
+    pub(super) fn exited(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, exit: Exit) -> Option<Turn<'a>> {
         let guest = task.guest;
         match exit {
             Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
@@ -444,7 +430,8 @@ impl<'a, B: Bell> Core<'a, B> {
                     guest.tsc.compare(booted, self.clock.tsc());
                 }
                 if let Some(virtual_ns) = self.start_the_others(guest, task) {
-                    task.account.booted(virtual_ns, self.clock.now_ns());
+                    let ran_ns = self.clock.now_ns().saturating_sub(task.account.since_ns);
+                    task.account.turns.booted(virtual_ns, ran_ns);
                 }
                 None
             }
@@ -455,12 +442,7 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// The alarm of `pcpu` has rung at `now_ns`, or may have. `Some` if the turn is over.
-    pub(super) fn rang<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        now_ns: u64,
-    ) -> Option<Turn<'a>> {
+    pub(super) fn rang(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) -> Option<Turn<'a>> {
         pcpu.looked(now_ns);
         if let Some(length_ns) = pcpu.takes(|| task.guest.checked_activity(task.vcpu.id), now_ns) {
             return Some(Turn::Injected(length_ns));
@@ -486,10 +468,10 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// The turn that began at `began_ns` has ended at `now`: puts the vCPU where it belongs. The vCPU to run next on `pcpu`, if that
     /// is known already.
-    pub(super) fn end_turn<T: Timer>(
+    pub(super) fn end_turn(
         &self,
         mut task: Box<Task<'a>>,
-        pcpu: &mut Pcpu<'a, T>,
+        pcpu: &mut Pcpu<'a>,
         turn: Turn<'a>,
         (began_ns, now): (u64, u64),
     ) -> Option<Box<Task<'a>>> {
@@ -545,18 +527,8 @@ impl<'a, B: Bell> Core<'a, B> {
         self.queues.next_ran_on()
     }
 
-    /// The vCPU is never to run again.
-    pub(super) fn lay_away(&self, task: Box<Task<'a>>) {
-        lock(&self.apart).left.push(task);
-    }
-
     /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
-    fn yields<T: Timer>(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a, T>,
-        to: Option<u32>,
-    ) -> Option<Turn<'a>> {
+    fn yields(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, to: Option<u32>) -> Option<Turn<'a>> {
         if pcpu.grace.is_some() {
             self.grace.settle(task, pcpu, false, self.clock.now_ns());
             return Some(Turn::SliceEnded);

@@ -93,7 +93,43 @@ impl Deschedule {
     /// # Errors
     /// What is wrong and what would be right.
     pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), Refused> {
-        self.wrong_with(lock, workload, image).map_err(|message| Refused { about: "deschedule", message })
+        let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "deschedule", message);
+        let length = self.length;
+        refuse_if(!LENGTHS.contains(&length), format!("for={length:?} is out of range: 1us to 10s"))?;
+        let (is_out, message) = match self.how_often {
+            HowOften::PerSecond(rate) => (
+                !(rate > 0.0 && rate <= 1e6),
+                format!("rate={rate} is out of range: above 0, at most 1000000 a second"),
+            ),
+            HowOften::Probability(chance) => (
+                !(chance > 0.0 && chance <= 1.0),
+                format!("prob={chance} is out of range: above 0, at most 1"),
+            ),
+        };
+        refuse_if(is_out, message)?;
+        let (what, is_random) = ("deschedule random vCPUs, or", self.target == Target::Random);
+        let message = format!("no vCPU holds or awaits lock '{}': {what} take another lock", lock.name);
+        refuse_if(lock.is_lock_free() && !is_random, message)?;
+        // A point lies in a lock's slow path, which a workload without locks never reaches either.
+        if !workload.takes_locks() && (!is_random || self.at.is_some()) {
+            let all = image.workloads.iter().filter(|entry| entry.takes_locks() && !entry.is_selftest());
+            let (name, all) = (&workload.name, names(all));
+            let message =
+                format!("no vCPU holds or awaits a lock in workload '{name}': {what} use one of {all}");
+            return refuse_if(true, message);
+        }
+        let Some(at) = &self.at else { return Ok(()) };
+        let Some(point) = image.points.iter().find(|point| point.name == *at) else {
+            return refuse_if(true, format!("unknown point '{at}': there is {}", names(&image.points)));
+        };
+        let with = names(image.locks.iter().filter(|lock| lock.has_points()));
+        refuse_if(!lock.has_points(), format!("lock '{}' has no points: use {with}", lock.name))?;
+        let Some(doing) = Target::of_point(point) else { return Ok(()) };
+        let (wanted, passes) = (self.target.name(), doing.name());
+        refuse_if(
+            !is_random && self.target != doing,
+            format!("no {wanted} passes '{at}': use {passes} or random, or another point"),
+        )
     }
 
     /// Refuses what needs to be known of a vCPU of a Linux guest.
@@ -101,64 +137,14 @@ impl Deschedule {
     /// # Errors
     /// What is wrong and what would be right.
     pub fn check_for_linux(&self) -> Result<(), Refused> {
-        if self.target == Target::Random && self.at.is_none() {
-            return Ok(());
-        }
         let message = "it is not known what a vCPU of a Linux guest is doing: use random, without at=";
-        Err(Refused::new("deschedule", message))
+        Refused::when(self.target != Target::Random || self.at.is_some(), "deschedule", message)
     }
+}
 
-    fn wrong_with(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), String> {
-        if !LENGTHS.contains(&self.length) {
-            return Err(format!("for={:?} is out of range: 1us to 10s", self.length));
-        }
-        match self.how_often {
-            HowOften::PerSecond(rate) if !(rate > 0.0 && rate <= 1e6) => {
-                return Err(format!("rate={rate} is out of range: above 0, at most 1000000 a second"));
-            }
-            HowOften::Probability(chance) if !(chance > 0.0 && chance <= 1.0) => {
-                return Err(format!("prob={chance} is out of range: above 0, at most 1"));
-            }
-            _ => {}
-        }
-        if lock.is_lock_free() && self.target != Target::Random {
-            return Err(format!(
-                "no vCPU holds or awaits lock '{}': deschedule random vCPUs, or take another lock",
-                lock.name
-            ));
-        }
-        // A point lies in a lock's slow path, which a workload without locks never reaches either.
-        if !workload.takes_locks() && (self.target != Target::Random || self.at.is_some()) {
-            let all = image.workloads.iter().filter(|entry| entry.takes_locks() && !entry.is_selftest());
-            let names: Vec<_> = all.map(|entry| entry.name.as_str()).collect();
-            return Err(format!(
-                "no vCPU holds or awaits a lock in workload '{}': deschedule random vCPUs, or use one of {}",
-                workload.name,
-                names.join(", ")
-            ));
-        }
-        self.at.as_ref().map_or(Ok(()), |at| self.check_point(at, lock, image))
-    }
-
-    fn check_point(&self, at: &str, lock: &Entry, image: &Image) -> Result<(), String> {
-        let names = |entries: Vec<&Entry>| {
-            entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let Some(point) = image.points.iter().find(|point| point.name == at) else {
-            return Err(format!("unknown point '{at}': there is {}", names(image.points.iter().collect())));
-        };
-        if !lock.has_points() {
-            let with = image.locks.iter().filter(|lock| lock.has_points()).collect();
-            return Err(format!("lock '{}' has no points: use {}", lock.name, names(with)));
-        }
-        match Target::of_point(point) {
-            Some(doing) if self.target != Target::Random && self.target != doing => {
-                let (wanted, doing) = (self.target.name(), doing.name());
-                Err(format!("no {wanted} passes '{at}': use {doing} or random, or another point"))
-            }
-            _ => Ok(()),
-        }
-    }
+/// The names of these entries, as a list in a sentence.
+pub(crate) fn names<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> String {
+    entries.into_iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// The descheduling of one run, with its names looked up.

@@ -5,10 +5,9 @@
 //! next, as under the fair schedulers of production hosts; but it is never more than a fixed credit behind the
 //! others, so sleeping long earns nothing, and two vCPUs that keep waking each other cannot starve the rest.
 //!
-//! With several guests every vCPU has the same share, or every guest has ([`Shares`]). By vCPU, all are in one
-//! [`FairQueue`]. By guest, each guest has a queue of its own and a virtual time that grows by the
-//! CPU time of its vCPUs; the guest that has had least is served, and within it the vCPU that has had least. A guest
-//! that slept as a whole comes back at most the credit behind the others, as vCPUs do.
+//! With several guests every vCPU has the same share, or every guest has. By vCPU, all are in one queue. By guest, each guest has a queue
+//! of its own and a virtual time that grows by the CPU time of its vCPUs; the guest that has had least is served, and within it the vCPU
+//! that has had least. A guest that slept as a whole comes back at most the credit behind the others, as vCPUs do.
 
 use std::collections::VecDeque;
 
@@ -22,90 +21,24 @@ struct Entry<T> {
     vcpu: T,
 }
 
-/// Ready vCPUs, each in a `T`.
+/// Ready vCPUs of a guest, or of all guests.
 #[derive(Debug)]
-pub(crate) struct FairQueue<T> {
+struct Queue<T> {
     /// By virtual time, then arrival. Where a vCPU comes in after its slice is near the end, and where the next one is taken is the
     /// front: there a deque moves little, and it allocates nothing.
     ready: VecDeque<Entry<T>>,
     /// Virtual time of the last one taken, at its highest.
     floor_ns: u64,
-    credit_ns: u64,
+    /// Virtual time of the guest.
+    used_ns: u64,
 }
 
-impl<T> FairQueue<T> {
-    /// An empty queue with room for this number of vCPUs, where sleepers are at most `credit_ns` behind.
-    pub(crate) fn new(vcpus: usize, credit_ns: u64) -> Self {
-        Self { ready: VecDeque::with_capacity(vcpus), floor_ns: 0, credit_ns }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-    }
-
-    /// Everybody, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.ready.iter().map(|entry| &entry.vcpu)
-    }
-
-    /// Virtual time of the first in order.
-    pub(crate) fn first(&self) -> Option<u64> {
-        self.ready.front().map(|entry| entry.virtual_ns)
-    }
-
-    /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.
-    pub(crate) fn after_sleep(&self, virtual_ns: u64) -> u64 {
-        virtual_ns.max(self.floor_ns.saturating_sub(self.credit_ns))
-    }
-
-    /// Adds vCPU `id`, which is not in the queue.
-    pub(crate) fn push(&mut self, id: u32, virtual_ns: u64, vcpu: T) {
-        let at = self.ready.partition_point(|other| other.virtual_ns <= virtual_ns);
-        self.ready.insert(at, Entry { virtual_ns, id, vcpu });
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Takes the entry that is next; or, among the first few, one that is preferred and behind by at most the
-    /// credit, which bounds what the preference can cost the others.
-    pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
-        const FEW: usize = 16;
-        let first_ns = self.first()?;
-        self.floor_ns = self.floor_ns.max(first_ns);
-        let limit_ns = first_ns + self.credit_ns;
-        let mut few = self.ready.iter().take(FEW).take_while(|entry| entry.virtual_ns <= limit_ns);
-        let at = few.position(|entry| preferred(&entry.vcpu)).unwrap_or(0);
-        self.ready.remove(at).map(|entry| entry.vcpu)
-    }
-
-    /// Place of vCPU `id` in the order, if it is ready: only directed yields ask.
-    fn position(&self, id: u32) -> Option<usize> {
-        self.ready.iter().position(|entry| entry.id == id)
-    }
-
-    pub(crate) fn virtual_ns_of(&self, id: u32) -> Option<u64> {
-        self.position(id).map(|at| self.ready[at].virtual_ns)
-    }
-
-    pub(crate) fn take(&mut self, id: u32) -> Option<T> {
-        let at = self.position(id)?;
-        self.ready.remove(at).map(|entry| entry.vcpu)
-    }
-
-    pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
-        self.ready.into_iter().map(|entry| entry.vcpu)
-    }
-}
-
-/// Ready vCPUs of all guests.
+/// Ready vCPUs of all guests, each in a `T`.
 #[derive(Debug)]
 pub(crate) struct Shares<T> {
     /// One, or one per guest.
-    queues: Vec<FairQueue<T>>,
-    /// Virtual time of each queue.
-    used_ns: Vec<u64>,
+    queues: Vec<Queue<T>>,
+    /// Virtual time of the last guest served, at its highest.
     floor_ns: u64,
     credit_ns: u64,
 }
@@ -114,12 +47,8 @@ impl<T> Shares<T> {
     /// An empty queue with room for `vcpus` of each of `guests`, where sleepers are at most `credit_ns` behind.
     pub(crate) fn new(share: Share, guests: usize, vcpus: usize, credit_ns: u64) -> Self {
         let queues = if share == Share::Guest { guests } else { 1 };
-        Self {
-            queues: (0..queues).map(|_| FairQueue::new(vcpus, credit_ns)).collect(),
-            used_ns: vec![0; queues],
-            floor_ns: 0,
-            credit_ns,
-        }
+        let queue = |_| Queue { ready: VecDeque::with_capacity(vcpus), floor_ns: 0, used_ns: 0 };
+        Self { queues: (0..queues).map(queue).collect(), floor_ns: 0, credit_ns }
     }
 
     /// Whether guests have shares, and so are charged for what their vCPUs run.
@@ -132,62 +61,77 @@ impl<T> Shares<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queues.iter().map(FairQueue::len).sum()
+        self.queues.iter().map(|queue| queue.ready.len()).sum()
     }
 
+    /// Everybody, in the order of each queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.queues.iter().flat_map(FairQueue::iter)
+        self.queues.iter().flat_map(|queue| &queue.ready).map(|entry| &entry.vcpu)
     }
 
     /// The virtual time at which a vCPU of `guest` that slept since `virtual_ns` comes back.
     pub(crate) fn after_sleep(&self, guest: usize, virtual_ns: u64) -> u64 {
-        self.queues[self.queue_of(guest)].after_sleep(virtual_ns)
+        let floor_ns = self.queues[self.queue_of(guest)].floor_ns;
+        virtual_ns.max(floor_ns.saturating_sub(self.credit_ns))
     }
 
     /// Adds vCPU `id` of `guest`, which is not in the queue; ids differ between guests.
     pub(crate) fn push(&mut self, guest: usize, id: u32, virtual_ns: u64, vcpu: T) {
-        let queue = self.queue_of(guest);
-        if self.queues[queue].is_empty() {
-            self.used_ns[queue] = self.used_ns[queue].max(self.floor_ns.saturating_sub(self.credit_ns));
+        let own = self.queue_of(guest);
+        let queue = &mut self.queues[own];
+        if queue.ready.is_empty() {
+            queue.used_ns = queue.used_ns.max(self.floor_ns.saturating_sub(self.credit_ns));
         }
-        self.queues[queue].push(id, virtual_ns, vcpu);
+        let at = queue.ready.partition_point(|other| other.virtual_ns <= virtual_ns);
+        queue.ready.insert(at, Entry { virtual_ns, id, vcpu });
     }
 
     pub(crate) fn charge(&mut self, guest: usize, run_ns: u64) {
-        let queue = self.queue_of(guest);
-        self.used_ns[queue] += run_ns;
+        let own = self.queue_of(guest);
+        self.queues[own].used_ns += run_ns;
     }
 
-    /// Takes the one that is next, as [`FairQueue::pop`].
+    /// Takes the vCPU that is next; or, among the first few, one that is preferred and behind by at most the
+    /// credit, which bounds what the preference can cost the others.
     pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
-        let queue = self.next_queue()?;
-        self.floor_ns = self.floor_ns.max(self.used_ns[queue]);
-        self.queues[queue].pop(preferred)
+        const FEW: usize = 16;
+        let next = self.next_queue()?;
+        let queue = &mut self.queues[next];
+        self.floor_ns = self.floor_ns.max(queue.used_ns);
+        let first_ns = queue.ready.front()?.virtual_ns;
+        queue.floor_ns = queue.floor_ns.max(first_ns);
+        let limit_ns = first_ns + self.credit_ns;
+        let mut few = queue.ready.iter().take(FEW).take_while(|entry| entry.virtual_ns <= limit_ns);
+        let at = few.position(|entry| preferred(&entry.vcpu)).unwrap_or(0);
+        queue.ready.remove(at).map(|entry| entry.vcpu)
     }
 
-    /// Virtual time of the one that is next if none is preferred.
-    pub(crate) fn first_ns(&self) -> Option<u64> {
-        self.queues[self.next_queue()?].first()
-    }
-
-    /// The one that is next if none is preferred.
-    pub(crate) fn next(&self) -> Option<&T> {
-        self.queues[self.next_queue()?].iter().next()
+    /// The vCPU that is next if none is preferred, and its virtual time.
+    pub(crate) fn first(&self) -> Option<(u64, &T)> {
+        let first = self.queues[self.next_queue()?].ready.front()?;
+        Some((first.virtual_ns, &first.vcpu))
     }
 
     /// The queue of the one that is next.
     fn next_queue(&self) -> Option<usize> {
-        let ready = (0..self.queues.len()).filter(|&queue| !self.queues[queue].is_empty());
-        ready.min_by_key(|&queue| self.used_ns[queue])
+        let ready = (0..self.queues.len()).filter(|&queue| !self.queues[queue].ready.is_empty());
+        ready.min_by_key(|&queue| self.queues[queue].used_ns)
+    }
+
+    /// The queue of vCPU `id` of `guest` and its place there, if it is ready: only directed yields ask.
+    fn find(&self, guest: usize, id: u32) -> Option<(usize, usize)> {
+        let own = self.queue_of(guest);
+        let at = self.queues[own].ready.iter().position(|entry| entry.id == id)?;
+        Some((own, at))
     }
 
     pub(crate) fn virtual_ns_of(&self, guest: usize, id: u32) -> Option<u64> {
-        self.queues[self.queue_of(guest)].virtual_ns_of(id)
+        self.find(guest, id).map(|(own, at)| self.queues[own].ready[at].virtual_ns)
     }
 
     pub(crate) fn take(&mut self, guest: usize, id: u32) -> Option<T> {
-        let queue = self.queue_of(guest);
-        self.queues[queue].take(id)
+        let (own, at) = self.find(guest, id)?;
+        self.queues[own].ready.remove(at).map(|entry| entry.vcpu)
     }
 
     /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it is ahead of another
@@ -199,14 +143,15 @@ impl<T> Shares<T> {
         let within = |used_ns: u64, others_ns: Option<u64>| {
             others_ns.is_none_or(|others_ns| used_ns <= others_ns.saturating_add(self.credit_ns))
         };
-        let others = (0..self.queues.len()).filter(|&other| other != own && !self.queues[other].is_empty());
-        let others_ns = others.map(|other| self.used_ns[other]).min();
-        within(virtual_ns, self.queues[own].first())
-            && within(self.used_ns[own].saturating_add(running_ns), others_ns)
+        let others = (0..self.queues.len()).filter(|&other| other != own).map(|other| &self.queues[other]);
+        let others_ns = others.filter(|other| !other.ready.is_empty()).map(|other| other.used_ns).min();
+        let Queue { ready, used_ns, .. } = &self.queues[own];
+        within(virtual_ns, ready.front().map(|first| first.virtual_ns))
+            && within(used_ns.saturating_add(running_ns), others_ns)
     }
 
     pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
-        self.queues.into_iter().flat_map(FairQueue::into_vcpus)
+        self.queues.into_iter().flat_map(|queue| queue.ready).map(|entry| entry.vcpu)
     }
 }
 
@@ -217,13 +162,13 @@ mod tests {
     const CREDIT: u64 = 10;
 
     /// vCPUs that arrive in this order, with their virtual times.
-    fn queue(vcpus: &[(u32, u64)]) -> FairQueue<u32> {
-        let mut queue = FairQueue::new(3, CREDIT);
-        vcpus.iter().for_each(|&(id, virtual_ns)| queue.push(id, virtual_ns, id));
+    fn queue(vcpus: &[(u32, u64)]) -> Shares<u32> {
+        let mut queue = Shares::new(Share::Vcpu, 1, 3, CREDIT);
+        vcpus.iter().for_each(|&(id, virtual_ns)| queue.push(0, id, virtual_ns, id));
         queue
     }
 
-    fn order(mut queue: FairQueue<u32>) -> Vec<u32> {
+    fn order(mut queue: Shares<u32>) -> Vec<u32> {
         std::iter::from_fn(|| queue.pop(|_| true)).collect()
     }
 
@@ -240,26 +185,22 @@ mod tests {
     fn a_sleeper_comes_back_first_but_earns_at_most_its_credit() {
         let mut queue = queue(&[(0, 1000)]);
         queue.pop(|_| true);
-        assert_eq!(queue.after_sleep(0), 990);
-        assert_eq!(queue.after_sleep(995), 995);
-        assert_eq!(queue.after_sleep(2000), 2000);
+        assert_eq!([0, 995, 2000].map(|slept_ns| queue.after_sleep(0, slept_ns)), [990, 995, 2000]);
     }
 
     #[test]
     fn a_preference_counts_within_the_credit_only() {
         let mut queue = queue(&[(0, 0), (1, CREDIT), (2, CREDIT + 1)]);
         assert_eq!(queue.pop(|&id| id == 2), Some(0));
-        queue.push(0, 0, 0);
+        queue.push(0, 0, 0, 0);
         assert_eq!(queue.pop(|&id| id == 1), Some(1));
     }
 
     #[test]
     fn one_can_be_taken_out_of_turn_and_once_only() {
         let mut queue = queue(&[(0, 0), (1, 0), (2, 0)]);
-        assert_eq!(queue.take(1), Some(1));
-        assert_eq!(queue.take(1), None);
-        assert_eq!(queue.take(7), None);
-        queue.push(1, 0, 1);
+        assert_eq!([1, 1, 7].map(|id| queue.take(0, id)), [Some(1), None, None]);
+        queue.push(0, 1, 0, 1);
         assert_eq!(order(queue), [0, 2, 1]);
     }
 

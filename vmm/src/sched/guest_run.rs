@@ -9,7 +9,7 @@ use haltkick_hypercalls::VcpuArea;
 use crate::guest::memory::Memory;
 use crate::guest::tsc::GuestTsc;
 use crate::guest::{Activity, reports};
-use crate::host::cgroup::{Counts, Inherited};
+use crate::host::cgroup::{Inherited, KernelThrottled};
 use crate::host::clock::Clock;
 use crate::host::error::{RunError, system};
 use crate::host::signal::Thread;
@@ -27,7 +27,6 @@ use crate::sched::starts::Starts;
 use crate::sched::steal_record::ToldFlag;
 use crate::sched::window::{Presence, WindowTimes};
 
-/// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
     /// State shared with the VMM; `None` for a kernel of its own, which starts its vCPUs itself and of which nothing is known.
     pub(crate) shared: Option<Shared<'a>>,
@@ -116,9 +115,12 @@ impl<'a> GuestRun<'a> {
         self.first_vcpu.saturating_add(vcpu)
     }
 
-    /// Whether some vCPUs have not begun to work yet, and none says when it has.
+    /// Whether some vCPUs have not begun to work yet, and none says when it has. It is the guest that says so, and one that lies harms
+    /// itself.
     pub(crate) fn starts_unsaid(&self) -> bool {
-        !self.starts.are_said() && self.shared.as_ref().is_some_and(Shared::is_starting)
+        let Some(memory) = self.shared.as_ref().map(|shared| shared.memory) else { return false };
+        // Relaxed: a hint.
+        !self.starts.are_said() && memory.control().started.load(Ordering::Relaxed) < memory.vcpus()
     }
 
     /// The activity of `vcpu`, by its own word.
@@ -127,11 +129,19 @@ impl<'a> GuestRun<'a> {
     }
 
     pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
-        self.shared.as_ref().map_or(Activity::Other, |shared| shared.attributed(vcpu))
+        let is_attributed = self.shared.as_ref().is_some_and(|shared| shared.attribution);
+        if is_attributed { self.activity(vcpu) } else { Activity::Other }
     }
 
+    /// Returns the activity of `vcpu`, checked against the lock's own record of its holder where that is kept. Where
+    /// the two differ, the guest announces too early or too late.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
-        self.shared.as_ref().map_or(Activity::Other, |shared| shared.checked_activity(vcpu))
+        let is_inside = self.shared.as_ref().and_then(|shared| shared.losses.is_inside(vcpu));
+        match (is_inside, self.activity(vcpu)) {
+            (Some(true), _) => Activity::Holder,
+            (Some(false), Activity::Holder) => Activity::Other,
+            (_, said) => said,
+        }
     }
 
     /// The activity of `vcpu` at `now_ns` by its own word, and whether that moment lies in the window.
@@ -171,7 +181,7 @@ impl<'a> GuestRun<'a> {
     }
 
     /// The kernel's counts of throttling up to now, if it keeps a quota. A failure is the guest's.
-    pub(crate) fn quota_counts(&self) -> Option<Counts> {
+    pub(crate) fn quota_counts(&self) -> Option<KernelThrottled> {
         let counts = self.inherited_quota?.counts();
         counts.map_err(|error| self.fail(system("read the counts of a control group")(error))).ok()
     }
@@ -318,27 +328,6 @@ impl<'a> Shared<'a> {
 
     pub(crate) fn area(&self, vcpu: u32) -> &'a VcpuArea {
         self.memory.area(vcpu)
-    }
-
-    /// Returns the activity that descheduling of `vcpu` is attributed to.
-    pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
-        if self.attribution { Activity::of(self.area(vcpu)) } else { Activity::Other }
-    }
-
-    /// Returns the activity of `vcpu`, checked against the lock's own record of its holder where that is kept. Where
-    /// the two differ, the guest announces too early or too late.
-    pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
-        match (self.losses.is_inside(vcpu), Activity::of(self.area(vcpu))) {
-            (Some(true), _) => Activity::Holder,
-            (Some(false), Activity::Holder) => Activity::Other,
-            (_, said) => said,
-        }
-    }
-
-    /// Whether some vCPUs have not begun to work yet. It is the guest that says so, and one that lies harms itself.
-    pub(crate) fn is_starting(&self) -> bool {
-        // Relaxed: a hint.
-        self.memory.control().started.load(Ordering::Relaxed) < self.memory.vcpus()
     }
 
     /// Tells the guest how many vCPUs have no pCPU, of all guests.

@@ -5,8 +5,7 @@
 
 use crate::guest::memory::Memory;
 use crate::host::error::{Known, Unknown};
-use crate::host::switch_probe::SwitchProbe;
-use crate::host::switches::{Reported, ThreadDoes};
+use crate::host::switch_probe::{Reported, SwitchProbe, ThreadDoes};
 
 /// The writer of the `preempted` flag under the host's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,46 +60,47 @@ impl PreemptedSource {
 /// The watcher of the host's scheduler for one guest.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    probe: Option<SwitchProbe>,
-    /// Why it does not report switches, if it does not.
-    silent: Option<Unknown>,
+    /// The programs that report switches, or why there are none.
+    reports: Known<SwitchProbe>,
+    /// The program for the flags alone, where no other is there.
+    flags: Option<SwitchProbe>,
 }
 
 impl Watcher {
-    /// A watcher that watches nothing, for this reason.
     pub(crate) fn nothing(reason: impl Into<Unknown>) -> Self {
-        Self { probe: None, silent: Some(reason.into()) }
+        Self { reports: Err(reason.into()), flags: None }
     }
 
     /// The best watcher available for this report, for a guest under the host's scheduler. Call it before anything refers to the
     /// vCPUs' areas.
     pub(crate) fn new(reported: Reported<'_>, memory: &Memory) -> Self {
-        match reporting_probe(reported, memory) {
-            Ok(probe) => Self { probe: Some(probe), silent: None },
-            Err(reason) => Self::nothing(reason),
-        }
+        let attach = || {
+            let probe = SwitchProbe::attach(Some(reported))?;
+            probe.watched().map_or(Ok(()), |maps| memory.share_with(maps, reported.locks))?;
+            std::io::Result::Ok(probe)
+        };
+        Self { reports: attach().map_err(refusal), flags: None }
     }
 
     /// The program for the flags: the one that there is, or one for them alone.
     pub(crate) fn for_flags(&mut self) -> Known<&SwitchProbe> {
-        if self.probe.is_none() {
-            self.probe = Some(flag_probe()?);
+        if self.probe().is_none() {
+            self.flags = Some(flag_probe()?);
         }
-        Ok(self.probe.as_ref().expect("there is one now"))
+        Ok(self.probe().expect("there is one now"))
+    }
+
+    fn probe(&self) -> Option<&SwitchProbe> {
+        self.reports.as_ref().ok().or(self.flags.as_ref())
     }
 
     /// The program that reports switches, or why there is none.
     pub(crate) fn reports(&self) -> Known<&SwitchProbe> {
-        match (&self.probe, &self.silent) {
-            (Some(probe), None) => Ok(probe),
-            (_, Some(reason)) => Err(reason.clone()),
-            (None, None) => unreachable!("a watcher without a program says why"),
-        }
+        self.reports.as_ref().map_err(Clone::clone)
     }
 
-    /// The calling thread runs `vcpu` from now on.
     pub(crate) fn runs_here(&self, vcpu: u32) {
-        if let Some(probe) = &self.probe {
+        if let Some(probe) = self.probe() {
             // It fails when the map is full, which has room for all vCPUs. Then this one's flag stays clear.
             let _ = probe.watch(crate::host::signal::Thread::current().id(), vcpu);
         }
@@ -108,18 +108,10 @@ impl Watcher {
 
     /// The calling thread, which runs `vcpu`, does this from now on.
     pub(crate) fn thread_does(&self, vcpu: u32, what: ThreadDoes) {
-        if let Some(probe) = &self.probe {
+        if let Some(probe) = self.probe() {
             probe.thread_does(vcpu, what);
         }
     }
-}
-
-fn reporting_probe(reported: Reported<'_>, memory: &Memory) -> Known<SwitchProbe> {
-    let probe = SwitchProbe::attach(Some(reported)).map_err(refusal)?;
-    if let Some(maps) = probe.watched() {
-        memory.share_with(maps, reported.locks).map_err(refusal)?;
-    }
-    Ok(probe)
 }
 
 fn flag_probe() -> Known<SwitchProbe> {

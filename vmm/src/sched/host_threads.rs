@@ -13,7 +13,7 @@ use haltkick_hypercalls::READY_UNKNOWN;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::signal::{self, KickTimer, Thread};
-use crate::host::switches::ThreadDoes;
+use crate::host::switch_probe::ThreadDoes;
 use crate::host::threads::{self, lock, unlocked};
 use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};
@@ -73,7 +73,6 @@ impl VcpuThread {
     }
 }
 
-/// Takes one vCPU off on purpose.
 struct Descheduler {
     injector: Injector,
     timer: KickTimer,
@@ -184,7 +183,6 @@ impl<'a> HostThreads<'a> {
         })
     }
 
-    /// Whether every vCPU that has not left sleeps.
     fn all_asleep(&self) -> bool {
         let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);
         let idle = |thread: &VcpuThread| left(thread) || thread.asleep.load(Ordering::SeqCst);
@@ -369,7 +367,6 @@ impl<'a> HostThreads<'a> {
         Ok(Some(descheduler))
     }
 
-    /// Deschedules the calling thread's vCPU on purpose.
     fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {
         let start = now_ns();
         self.run.watcher.thread_does(vcpu, ThreadDoes::KeepsOut);

@@ -105,12 +105,10 @@ impl Idle {
         &self.set
     }
 
-    /// Whether all pCPUs were idle at `census`.
     pub(crate) fn were_all(&self, census: Census) -> bool {
         census.0 % (1 << NUMBER_BITS) == self.pcpus
     }
 
-    /// Whether nothing has changed since `census`.
     pub(crate) fn is_as(&self, census: Census) -> bool {
         // Acquire: with what was read before this call.
         fence(Ordering::SeqCst);

@@ -48,7 +48,6 @@ impl LastLook {
     }
 }
 
-/// The waiters, and what they wait for.
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
     vcpus: u32,

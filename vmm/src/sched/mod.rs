@@ -105,7 +105,6 @@ pub(crate) struct Finished {
     pub(crate) id: u32,
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
-    /// Its place when the run ended.
     pub(crate) whereabouts: Whereabouts,
 }
 

@@ -11,7 +11,7 @@ use crate::host::signal::Thread;
 use crate::observe::notes::Observer;
 use crate::sched::deschedule::Injector;
 use crate::sched::quota::Portion;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::slice::SliceTimer;
 use crate::sched::task::Task;
 
 /// When to look whether the vCPU on a pCPU has halted.
@@ -20,12 +20,11 @@ struct Look {
     at_ns: u64,
 }
 
-/// State of one runner.
-pub(super) struct Pcpu<'a, T> {
+pub(super) struct Pcpu<'a> {
     pub(super) number: u32,
     /// The thread that runs its vCPUs; `None` on a simulated machine.
     pub(super) thread: Option<Thread>,
-    pub(super) slice: SliceTimer<T>,
+    pub(super) slice: SliceTimer,
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     pub(super) grace: Option<u64>,
@@ -35,12 +34,11 @@ pub(super) struct Pcpu<'a, T> {
     pub(super) observer: Observer<'a>,
 }
 
-impl<'a, T: Timer> Pcpu<'a, T> {
-    /// The pCPU `number`.
+impl<'a> Pcpu<'a> {
     pub(super) fn new(
         number: u32,
         thread: Option<Thread>,
-        slice: SliceTimer<T>,
+        slice: SliceTimer,
         injector: Option<Injector>,
         observer: Observer<'a>,
     ) -> Self {
@@ -94,7 +92,6 @@ impl<'a, T: Timer> Pcpu<'a, T> {
     }
 }
 
-/// The rules of a run about grace.
 pub(super) struct Grace {
     /// Its length; 0: there is none.
     pub(super) length_ns: u64,
@@ -104,7 +101,7 @@ pub(super) struct Grace {
 
 impl Grace {
     /// The slice of the vCPU is over: whether it may run on. If so, the guest is asked to yield once it has left its section.
-    pub(super) fn grants<T: Timer>(&self, task: &Task<'_>, pcpu: &mut Pcpu<'_, T>, now_ns: u64) -> bool {
+    pub(super) fn grants(&self, task: &Task<'_>, pcpu: &mut Pcpu<'_>, now_ns: u64) -> bool {
         let Some(shared) = &task.guest.shared else { return false };
         // Relaxed: the vCPU is stopped.
         let asks = || shared.area(task.vcpu.id).activity.asks_for_no_grace.load(Ordering::Relaxed) == 0;
@@ -124,13 +121,7 @@ impl Grace {
 
     /// The turn ends, with grace or without: charges what the vCPU ran beyond its slice. `expired`: it did not leave its section
     /// in time.
-    pub(super) fn settle<T: Timer>(
-        &self,
-        task: &mut Task<'_>,
-        pcpu: &mut Pcpu<'_, T>,
-        expired: bool,
-        now_ns: u64,
-    ) {
+    pub(super) fn settle(&self, task: &mut Task<'_>, pcpu: &mut Pcpu<'_>, expired: bool, now_ns: u64) {
         let Some(granted_ns) = pcpu.grace.take() else { return };
         if let Some(shared) = &task.guest.shared {
             // Relaxed: the vCPU is stopped.

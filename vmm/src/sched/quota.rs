@@ -44,42 +44,21 @@ impl Quota {
 
 impl Bandwidth {
     /// Refuses quotas that cannot be kept, or that limit nothing on `pcpus` pCPUs.
-    ///
-    /// # Errors
-    /// The part that is wrong.
-    pub fn check(self, pcpus: usize) -> Result<(), Refused> {
+    pub(crate) fn check(self, pcpus: usize) -> Result<(), Refused> {
         let Self { run, period, burst } = self;
-        let refuse = |message| Err(Refused::new("quota", message));
-        if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
-            return refuse(format!("a period of {} is out of range: 100us to 1s", Span(period)));
-        }
-        if run < SHORTEST_RUN {
-            return refuse(format!("{} are hardly an entry into the guest: 20us at least", Span(run)));
-        }
-        if run > period * pcpus as u32 {
-            let most = Span(period * pcpus as u32);
-            return refuse(format!("{} limit nothing: {pcpus} pCPUs have {most} in a period", Span(run)));
-        }
-        if burst > run {
-            return refuse(format!(
-                "a burst of {} is out of range: {}, the quota, at most",
-                Span(burst),
-                Span(run)
-            ));
-        }
-        Ok(())
+        let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "quota", message);
+        refuse_if(
+            !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period),
+            format!("a period of {} is out of range: 100us to 1s", Span(period)),
+        )?;
+        let (asked, most) = (Span(run), Span(period * pcpus as u32));
+        let hardly = format!("{asked} are hardly an entry into the guest: 20us at least");
+        refuse_if(run < SHORTEST_RUN, hardly)?;
+        let nothing = format!("{asked} limit nothing: {pcpus} pCPUs have {most} in a period");
+        refuse_if(run > most.0, nothing)?;
+        let burst_of = format!("a burst of {}", Span(burst));
+        refuse_if(burst > run, format!("{burst_of} is out of range: {asked}, the quota, at most"))
     }
-}
-
-/// Throttling by the kernel's own quota, inside the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelThrottled {
-    /// Periods that ended.
-    pub periods: u64,
-    /// Periods in which the quota was used up.
-    pub throttled_periods: u64,
-    /// Time for which pCPUs were kept from the guest, summed over pCPUs, in nanoseconds.
-    pub pcpu_ns: u64,
 }
 
 /// Times that a quota kept vCPUs from running, inside the window.
@@ -172,8 +151,8 @@ mod tests {
 
     const US: u64 = 1000;
 
-    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Bandwidth {
-        let [run, period, burst] = [run_us, period_us, burst_us].map(Duration::from_micros);
+    fn quota(run_us: u64, period_us: u64, most_burstus: u64) -> Bandwidth {
+        let [run, period, burst] = [run_us, period_us, most_burstus].map(Duration::from_micros);
         Bandwidth { run, period, burst }
     }
 
@@ -186,59 +165,47 @@ mod tests {
         Portion { since_ns: 0, ns, slice_ends_ns: ns }
     }
 
+    /// Takes what is wanted out of `purse`, each at its time, in microseconds: what is given, or when there will be something.
+    fn take(purse: &Purse, wanted: &[(u64, u64)]) -> Vec<Result<u64, u64>> {
+        let take = |&(wanted_us, now_us): &(u64, u64)| match purse.take(wanted_us * US, now_us * US) {
+            Ok(portion) => Ok(portion.ns / US),
+            Err(until_ns) => Err(until_ns / US),
+        };
+        wanted.iter().map(take).collect()
+    }
+
     #[test]
     fn a_turn_takes_a_tenth_of_the_quota_at_once() {
         let purse = Purse::new(quota(300, 1000, 0), 0);
         let first = purse.take(200 * US, 5 * US).expect("it is full");
         assert_eq!((first.ns, first.slice_ends_ns), (30 * US, 205 * US));
-        assert_eq!(take(&purse, 20 * US, 5 * US), Ok(20 * US));
-        assert_eq!(take(&Purse::new(quota(50, 1000, 0), 0), 200 * US, 0), Ok(20 * US));
-    }
-
-    fn take(purse: &Purse, wanted_ns: u64, now_ns: u64) -> Result<u64, u64> {
-        purse.take(wanted_ns, now_ns).map(|portion| portion.ns)
+        assert_eq!(take(&purse, &[(20, 5)]), [Ok(20)]);
+        assert_eq!(take(&Purse::new(quota(50, 1000, 0), 0), &[(200, 0)]), [Ok(20)]);
     }
 
     #[test]
     fn a_purse_is_filled_once_a_period_and_gives_no_more() {
-        let purse = full(quota(300, 1000, 0), 7 * US);
-        assert_eq!(take(&purse, 200 * US, 7 * US), Ok(200 * US));
-        assert_eq!(take(&purse, 200 * US, 7 * US), Ok(100 * US));
-        assert_eq!(take(&purse, 200 * US, 900 * US), Err(1007 * US));
-        assert_eq!(take(&purse, 200 * US, 1006 * US), Err(1007 * US));
         // Several periods fill it once.
-        assert_eq!(take(&purse, 1000 * US, 5500 * US), Ok(300 * US));
-        assert_eq!(take(&purse, 1000 * US, 5500 * US), Err(6007 * US));
+        let wanted = [(200, 7), (200, 7), (200, 900), (200, 1006), (1000, 5500), (1000, 5500)];
+        let given = [Ok(200), Ok(100), Err(1007), Err(1007), Ok(300), Err(6007)];
+        assert_eq!(take(&full(quota(300, 1000, 0), 7 * US), &wanted), given);
+        // A burst keeps what earlier periods have left, also a rest that is too short to run.
+        let wanted = [(1000, 1000), (297, 2000), (1000, 2000), (1000, 3000)];
+        let given = [Ok(400), Ok(297), Err(3000), Ok(303)];
+        assert_eq!(take(&full(quota(300, 1000, 100), 0), &wanted), given);
     }
 
     #[test]
     fn a_rest_comes_back_and_time_beyond_a_portion_is_owed() {
         let purse = full(quota(300, 1000, 0), 0);
-        assert_eq!(take(&purse, 200 * US, 0), Ok(200 * US));
+        assert_eq!(take(&purse, &[(200, 0)]), [Ok(200)]);
         purse.settle(portion(200 * US), 50 * US);
-        assert_eq!(take(&purse, 1000 * US, 0), Ok(250 * US));
+        assert_eq!(take(&purse, &[(1000, 0)]), [Ok(250)]);
         purse.settle(portion(250 * US), 350 * US);
-        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(200 * US));
+        assert_eq!(take(&purse, &[(1000, 1000)]), [Ok(200)]);
         // A long absence of the thread costs a period, and no more.
         purse.settle(portion(200 * US), 90_000 * US);
-        assert_eq!(take(&purse, 1000 * US, 2000 * US), Err(3000 * US));
-        assert_eq!(take(&purse, 1000 * US, 3000 * US), Ok(300 * US));
-    }
-
-    #[test]
-    fn a_burst_keeps_what_earlier_periods_have_left() {
-        let purse = full(quota(300, 1000, 100), 0);
-        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(400 * US));
-        let purse = full(quota(300, 1000, 0), 0);
-        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(300 * US));
-    }
-
-    #[test]
-    fn a_rest_too_short_to_run_is_left_in_the_purse() {
-        let purse = full(quota(300, 1000, 100), 0);
-        assert_eq!(take(&purse, 297 * US, 0), Ok(297 * US));
-        assert_eq!(take(&purse, 1000 * US, 0), Err(1000 * US));
-        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(303 * US));
+        assert_eq!(take(&purse, &[(1000, 2000), (1000, 3000)]), [Err(3000), Ok(300)]);
     }
 
     #[test]

@@ -13,15 +13,9 @@ use crate::sched::guest_run::GuestRun;
 use crate::sched::task::Task;
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// A vCPU that slept is ready.
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
         task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
         self.place(task, true);
-    }
-
-    /// A vCPU that was to run next, and does not.
-    pub(super) fn give_back(&self, task: Box<Task<'a>>) {
-        self.place(task, false);
     }
 
     /// Puts a vCPU, which has `slept` or not, into the queue of an idle pCPU, which wakes up, or of the one that it ran on last.
@@ -86,7 +80,7 @@ impl<'a, B: Bell> Core<'a, B> {
         if !self.is_any_ready() {
             return false;
         }
-        let ran_ns = now_ns.saturating_sub(task.account.since_ns());
+        let ran_ns = now_ns.saturating_sub(task.account.since_ns);
         let is_due = self.queues.is_due(pcpu, task.account.turns.after_ns(ran_ns));
         if !is_due {
             task.account.turns.goes_on(self.slice_ns);
@@ -123,7 +117,6 @@ impl<'a, B: Bell> Core<'a, B> {
         self.go_on_if_all_started(guest);
     }
 
-    /// `task` has nothing more to do.
     pub(super) fn leaves(&self, task: Box<Task<'a>>) {
         let (guest, id) = (task.guest, task.vcpu.id);
         lock(&self.apart).left.push(task);
@@ -188,7 +181,7 @@ impl<'a, B: Bell> Core<'a, B> {
         from: &mut Task<'a>,
         virtual_ns: u64,
     ) -> Option<u64> {
-        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
+        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns);
         // The time of the present turn is charged when it ends.
         let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
         let place_ns = virtual_ns.min(own_ns);
@@ -229,55 +222,5 @@ impl<'a, B: Bell> Core<'a, B> {
         // Also if there is a next one: a pCPU that was woken for that one may have found it gone.
         self.wake_one(last);
         next
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::clock::Clock;
-    use crate::machine::vcpu::{Exit, Vcpu};
-    use crate::observe::notes::Observer;
-    use crate::sched::Rules;
-    use crate::sched::core::{Next, Queues};
-    use crate::sched::pcpu::Pcpu;
-    use crate::sched::simulated::Alarm;
-    use crate::sched::slice::SliceTimer;
-    use crate::sched::tests::Ground;
-    use crate::sched::tests::world::Rung;
-
-    #[test]
-    fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
-        let ground = Ground::new(Clock::Host);
-        let guests = [ground.guest(2)];
-        let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
-        let core = Core::new(
-            Rules::default(),
-            (&[0, 1, 2, 3], Queues::PerPcpu),
-            &guests,
-            vec![vec![vcpu(0), vcpu(1)]],
-            None,
-            Rung::new(4),
-        );
-        let mut pcpus = [0, 1, 2, 3].map(|number| {
-            let observer = Observer::new(&ground.notes, number).expect("there is nothing to observe");
-            Pcpu::new(number, None, SliceTimer::new(Alarm::<true>::default(), core.slice_ns), None, observer)
-        });
-        let mut begins = |number: u32| {
-            let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };
-            task.last_pcpu = Some(number);
-            core.begin_turn(&mut task, &mut pcpus[number as usize], 1, 1);
-            task
-        };
-        let (mut kicker, sleeper) = (begins(0), begins(2));
-        let slept = core.end_turn(sleeper, &mut pcpus[2], Turn::Waits, (1, 2));
-        assert!(slept.is_none());
-        for idle in [1, 2, 3] {
-            assert!(matches!(core.next(idle), Next::Idles(..)), "pCPU {idle} has nothing to run");
-        }
-        assert!(core.exited(&mut kicker, &mut pcpus[0], Exit::Kick(1)).is_none());
-        assert_eq!(core.bell.some.iter().collect::<Vec<_>>(), [2]);
-        let Next::Runs(woken) = core.next(2) else { panic!("the vCPU is ready") };
-        assert_eq!(woken.number(), 1);
     }
 }

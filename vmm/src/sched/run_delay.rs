@@ -1,9 +1,10 @@
 //! How long runners were ready without a pCPU: what others took from them, by the kernel's own count in nanoseconds.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::host::error::Known;
+use crate::host::threads::lock;
 
 /// Why there is no delay of runners where vCPUs have threads of their own.
 pub(crate) const ONE_THREAD_PER_VCPU: &str =
@@ -32,34 +33,27 @@ pub struct RunDelay {
     pub delayed: Duration,
 }
 
-/// The sum in the making. All accesses are relaxed: counts, read when the threads that wrote them have been joined.
+/// That of each runner which has ended; `None`: the kernel does not tell.
 #[derive(Debug, Default)]
-pub(crate) struct RunDelays {
-    alive_ns: AtomicU64,
-    delay_ns: AtomicU64,
-    /// The kernel did not tell of some runner.
-    unknown: AtomicBool,
-}
+pub(crate) struct RunDelays(Mutex<Vec<Option<RunDelay>>>);
 
 impl RunDelays {
     /// Adds a runner that was `born` then and ends now.
     pub(crate) fn add(&self, born: Instant, stat: Option<SchedStat>) {
         // A thread that has run for no time at all is one of a kernel that does not count.
-        let Some(stat) = stat.filter(|stat| stat.run_ns > 0) else {
-            self.unknown.store(true, Ordering::Relaxed);
-            return;
-        };
-        self.alive_ns.fetch_add(born.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.delay_ns.fetch_add(stat.delay_ns, Ordering::Relaxed);
+        let stat = stat.filter(|stat| stat.run_ns > 0);
+        let delayed = stat.map(|stat| Duration::from_nanos(stat.delay_ns));
+        lock(&self.0).push(delayed.map(|delayed| RunDelay { alive: born.elapsed(), delayed }));
     }
 
     pub(crate) fn sum(&self) -> Known<RunDelay> {
-        let alive = Duration::from_nanos(self.alive_ns.load(Ordering::Relaxed));
-        let delayed = Duration::from_nanos(self.delay_ns.load(Ordering::Relaxed));
-        if self.unknown.load(Ordering::Relaxed) || alive.is_zero() {
-            return Err("/proc/thread-self/schedstat does not tell".into());
-        }
-        Ok(RunDelay { alive, delayed })
+        let add = |sum: RunDelay, one: RunDelay| RunDelay {
+            alive: sum.alive + one.alive,
+            delayed: sum.delayed + one.delayed,
+        };
+        let all: Option<Vec<_>> = lock(&self.0).iter().copied().collect();
+        let sum = all.and_then(|all| all.into_iter().reduce(add));
+        sum.ok_or_else(|| "/proc/thread-self/schedstat does not tell".into())
     }
 }
 

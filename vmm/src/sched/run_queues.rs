@@ -42,6 +42,13 @@ struct Ready<'a> {
     retired: Vec<Box<Task<'a>>>,
 }
 
+impl Ready<'_> {
+    /// Virtual time of the first.
+    fn first_ns(&self) -> u64 {
+        self.shares.first().map_or(EMPTY, |(first_ns, _)| first_ns)
+    }
+}
+
 /// One queue, in cache lines of its own.
 #[repr(align(128))]
 struct RunQueue<'a> {
@@ -59,7 +66,6 @@ impl RunQueue<'_> {
     }
 }
 
-/// The ready vCPUs of all guests.
 pub(super) struct RunQueues<'a> {
     queues: Vec<RunQueue<'a>>,
     /// The queue of each pCPU, by its number.
@@ -143,7 +149,7 @@ impl<'a> RunQueues<'a> {
             // AcqRel: pairs with `len`, for a pCPU that finds nothing ready.
             self.count.0.fetch_add(more, Ordering::AcqRel);
         }
-        let least_ns = ready.shares.first_ns().unwrap_or(EMPTY);
+        let least_ns = ready.first_ns();
         if queue.least_ns() != least_ns {
             queue.least_ns.store(least_ns, Ordering::Relaxed);
         }
@@ -162,7 +168,7 @@ impl<'a> RunQueues<'a> {
     /// The next of `queue` for `pcpu`. Those of guests that are over are laid away.
     fn pop_from(&self, ready: &mut Ready<'a>, pcpu: u32) -> Option<Box<Task<'a>>> {
         loop {
-            let first_ns = ready.shares.first_ns()?;
+            let first_ns = ready.first_ns();
             let task = ready.shares.pop(|task| task.last_pcpu == Some(pcpu))?;
             if task.guest.stopping() {
                 ready.retired.push(task);
@@ -233,7 +239,6 @@ impl<'a> RunQueues<'a> {
         self.queues[own].least_ns() != EMPTY || self.is_to_take(own, own_ns)
     }
 
-    /// The vCPU that is next on `pcpu`.
     pub(super) fn pop(&self, pcpu: u32) -> Option<Box<Task<'a>>> {
         if self.len() == 0 {
             return None;
@@ -251,11 +256,11 @@ impl<'a> RunQueues<'a> {
     /// The vCPU `task`, which has run on `pcpu`, goes back, and the one that is next comes out: it may be the same one.
     pub(super) fn exchange(&self, pcpu: u32, task: Box<Task<'a>>) -> Exchanged<'a> {
         let own = self.of_pcpu(pcpu);
-        let last = |ready: &Ready<'a>| ready.shares.next().map(|task| task.last_pcpu);
+        let last = |ready: &Ready<'a>| ready.shares.first().map(|(_, task)| task.last_pcpu);
         let mut stolen = None;
         let exchanged = self.change(own, |ready| {
             self.push_into(own, ready, task);
-            stolen = self.is_to_take_from(own, ready.shares.first_ns().unwrap_or(EMPTY));
+            stolen = self.is_to_take_from(own, ready.first_ns());
             let next = if stolen.is_none() { self.pop_from(ready, pcpu) } else { None };
             Exchanged { next, waits: last(ready) }
         });
@@ -305,7 +310,7 @@ impl<'a> RunQueues<'a> {
 
     /// The pCPU on which the vCPU that is next ran last, where one queue serves all; `None` if none is ready.
     pub(super) fn next_ran_on(&self) -> Option<Option<u32>> {
-        lock(&self.queues[0].ready).shares.next().map(|task| task.last_pcpu)
+        lock(&self.queues[0].ready).shares.first().map(|(_, task)| task.last_pcpu)
     }
 
     /// Shows `to` the vCPUs that are ready, and whether each is of a guest that is over. One that moves meanwhile may be missed.

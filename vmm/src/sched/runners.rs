@@ -18,7 +18,7 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::slice::{Alarm, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler, run_delay};
 
@@ -36,17 +36,6 @@ impl Bell for Bells {
     }
 }
 
-impl Timer for KickTimer {
-    const IS_DEAR: bool = true;
-
-    fn set(&self, at_ns: u64, interval_ns: u64) {
-        Self::set(self, at_ns, interval_ns);
-    }
-}
-
-type RunnersPcpu<'a> = Pcpu<'a, KickTimer>;
-
-/// The scheduler, with its threads.
 pub(crate) struct Runners<'a> {
     core: Core<'a, Bells>,
     threads: Mutex<Vec<Thread>>,
@@ -108,7 +97,6 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// The run cannot go on as it should.
     fn fail(&self, error: RunError) {
         self.core.guests[0].fail(error);
         // Relaxed: polled.
@@ -120,7 +108,7 @@ impl<'a> Runners<'a> {
         signal::block_all();
         cpus::pin_to(&[cpu])?;
         let timer = KickTimer::new().map_err(system("create a slice timer"))?;
-        let slice = SliceTimer::new(timer, self.core.slice_ns);
+        let slice = SliceTimer::new(Alarm::Kicks(timer), self.core.slice_ns);
         let observer =
             Observer::new(self.core.guests[0].notes, runner).map_err(system("create a sampling timer"))?;
         let thread = Thread::current();
@@ -186,14 +174,14 @@ impl<'a> Runners<'a> {
                 Ok(false) => lock(&self.core.apart).doze(end_ns, self.core.first_look_ns(), task),
                 Err(source) => {
                     task.guest.fail(task.guest.cannot_run(&task.vcpu, source));
-                    self.core.lay_away(task);
+                    lock(&self.core.apart).left.push(task);
                 }
             }
         }
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if that is known already.
-    fn give_turn(&self, task: Box<Task<'a>>, pcpu: &mut RunnersPcpu<'a>) -> Option<Box<Task<'a>>> {
+    fn give_turn(&self, task: Box<Task<'a>>, pcpu: &mut Pcpu<'a>) -> Option<Box<Task<'a>>> {
         let began_ns = now_ns();
         let mut task = self.core.admits(task, pcpu, began_ns)?;
         self.core.begin_turn(&mut task, pcpu, began_ns, began_ns);
@@ -202,7 +190,7 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn: how it ended, and when.
-    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> (Turn<'a>, u64) {
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>) -> (Turn<'a>, u64) {
         let guest = task.guest;
         loop {
             if guest.stopping() {
@@ -231,7 +219,7 @@ impl<'a> Runners<'a> {
 
     /// A signal got the vCPU out: the slice timer's, a look's, the experiment's, or that of the run's end. `Some` if its turn is
     /// over; and when that was.
-    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> (Option<Turn<'a>>, u64) {
+    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>) -> (Option<Turn<'a>>, u64) {
         let guest = task.guest;
         // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the one that ends the run,
         // the flag does, which was set before it.

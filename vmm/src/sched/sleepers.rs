@@ -38,11 +38,6 @@ impl<T> Slot<T> {
         self.0.compare_exchange(seen, to, Ordering::AcqRel, Ordering::Relaxed)
     }
 
-    fn take_latch(&self) -> bool {
-        // Relaxed: what it misses `put` finds.
-        self.0.load(Ordering::Relaxed) == latch() && self.change(latch(), ptr::null_mut()).is_ok()
-    }
-
     fn put(&self, task: Box<T>) -> Option<Box<T>> {
         let task = Box::into_raw(task);
         if self.change(ptr::null_mut(), task).is_ok() {
@@ -91,7 +86,9 @@ impl<T> Sleepers<T> {
 
     /// Case 1 without a sleep: takes a kick that came first. Whether there was one.
     pub(super) fn take_latch(&self, vcpu: u32) -> bool {
-        self.0[vcpu as usize].take_latch()
+        let slot = &self.0[vcpu as usize];
+        // Relaxed: what it misses `put` finds.
+        slot.0.load(Ordering::Relaxed) == latch() && slot.change(latch(), ptr::null_mut()).is_ok()
     }
 
     /// Puts `vcpu` to sleep; `Some` in case 1: it is not to sleep.

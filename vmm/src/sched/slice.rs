@@ -11,18 +11,56 @@
 //! one before it used up its slice ends at the timer's next ring. A kick that was under way at some moment comes early, and is
 //! known by the clock for what it is.
 
-/// An alarm for the end of a slice.
-pub(super) trait Timer {
-    /// Whether setting it costs more than a ring that comes early.
-    const IS_DEAR: bool;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::host::signal::KickTimer;
+
+/// What rings at the end of a slice.
+pub(super) enum Alarm {
+    /// A timer that kicks its thread: setting it costs more than a ring that comes early.
+    Kicks(KickTimer),
+    /// The timer of a simulated pCPU, which costs nothing to set, but may pass for one that does.
+    Simulated { rings: Rings, is_dear: bool },
+}
+
+impl Alarm {
+    fn is_dear(&self) -> bool {
+        !matches!(self, Self::Simulated { is_dear: false, .. })
+    }
 
     /// It rings at `at_ns`, and every `interval_ns` after that. Only the last call counts.
-    fn set(&self, at_ns: u64, interval_ns: u64);
+    fn set(&self, at_ns: u64, interval_ns: u64) {
+        match self {
+            Self::Kicks(timer) => timer.set(at_ns, interval_ns),
+            Self::Simulated { rings, .. } => rings.0.set((at_ns, interval_ns)),
+        }
+    }
+}
+
+/// When a simulated timer rings next, and how often after that.
+#[derive(Clone, Default)]
+pub(super) struct Rings(Rc<Cell<(u64, u64)>>);
+
+impl Rings {
+    pub(super) fn next_ns(&self) -> u64 {
+        self.0.get().0
+    }
+
+    /// It has rung at `now_ns`, and rings again; or something else has rung before it.
+    pub(super) fn rang(&self, now_ns: u64) {
+        let (at_ns, interval_ns) = self.0.get();
+        if now_ns < at_ns {
+            return;
+        }
+        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
+        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
+    }
 }
 
 /// The slice timer of one runner, which it kicks.
-pub(super) struct SliceTimer<T> {
-    timer: T,
+pub(super) struct SliceTimer {
+    timer: Alarm,
     slice_ns: u64,
     deadline_ns: u64,
     /// A moment at which the timer rings; it does so every slice after that. `None`: it was never set.
@@ -34,9 +72,9 @@ pub(super) struct SliceTimer<T> {
     detour: bool,
 }
 
-impl<T: Timer> SliceTimer<T> {
+impl SliceTimer {
     /// Slices of this length, the first of which has not begun.
-    pub(super) fn new(timer: T, slice_ns: u64) -> Self {
+    pub(super) fn new(timer: Alarm, slice_ns: u64) -> Self {
         Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, set_ns: 0, fresh: false, detour: false }
     }
 
@@ -64,7 +102,8 @@ impl<T: Timer> SliceTimer<T> {
             self.detour = false;
         }
         let is_rare = now_ns.saturating_sub(self.set_ns) >= self.slice_ns;
-        let sets = if T::IS_DEAR { self.rings_late(now_ns) || !goes_on && is_rare } else { !goes_on };
+        let sets =
+            if self.timer.is_dear() { self.rings_late(now_ns) || !goes_on && is_rare } else { !goes_on };
         if sets {
             self.set_ns = now_ns;
             self.set(self.deadline_ns);
@@ -100,9 +139,9 @@ impl<T: Timer> SliceTimer<T> {
             let missed = (now_ns - self.deadline_ns) / self.slice_ns;
             self.deadline_ns += (missed + 1) * self.slice_ns;
             // After a detour the timer ticks out of step, unless it is set anew below.
-            self.fresh = T::IS_DEAR || !self.detour;
+            self.fresh = self.timer.is_dear() || !self.detour;
         }
-        if T::IS_DEAR && self.rings_late(now_ns) {
+        if self.timer.is_dear() && self.rings_late(now_ns) {
             self.set_ns = now_ns;
             self.set(self.deadline_ns);
         }
@@ -112,113 +151,72 @@ impl<T: Timer> SliceTimer<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::host::random::SplitMix;
 
     const SLICE: u64 = 1000;
 
-    /// When it rings next, and how often it was set.
-    #[derive(Default)]
-    struct Counted {
-        rings_ns: Cell<u64>,
-        sets: Cell<u32>,
+    /// A slice timer, and when it rings.
+    fn timer(is_dear: bool) -> (SliceTimer, Rings) {
+        let rings = Rings::default();
+        (SliceTimer::new(Alarm::Simulated { rings: rings.clone(), is_dear }, SLICE), rings)
     }
 
-    impl Timer for &Counted {
-        const IS_DEAR: bool = true;
-
-        fn set(&self, at_ns: u64, interval_ns: u64) {
-            assert_eq!(interval_ns, SLICE);
-            self.rings_ns.set(at_ns);
-            self.sets.set(self.sets.get() + 1);
-        }
-    }
-
-    impl Counted {
-        /// Lets time pass until it rings.
-        fn ring(&self) -> u64 {
-            let at_ns = self.rings_ns.get();
-            self.rings_ns.set(at_ns + SLICE);
-            at_ns
-        }
-
-        /// Lets time pass, and rings unnoticed.
-        fn pass(&self, now_ns: u64) {
-            while self.rings_ns.get() <= now_ns {
-                self.ring();
-            }
-        }
+    /// Lets time pass until it rings.
+    fn ring(rings: &Rings) -> u64 {
+        let at_ns = rings.next_ns();
+        rings.rang(at_ns);
+        at_ns
     }
 
     #[test]
     fn short_turns_set_the_timer_once_a_slice() {
-        let timer = Counted::default();
-        let mut slice = SliceTimer::new(&timer, SLICE);
+        let (mut slice, rings) = timer(true);
         assert!(slice.begin(1, 0), "it was never set");
+        let mut sets = 0;
         for turn in 1..1000 {
             // A tenth of a slice each.
             let now_ns = turn * SLICE / 10;
-            slice.begin(now_ns, 0);
-            if timer.rings_ns.get() <= now_ns {
-                timer.ring();
+            sets += u32::from(slice.begin(now_ns, 0));
+            if rings.next_ns() <= now_ns {
+                ring(&rings);
+                let next_ns = rings.next_ns();
                 assert!(!slice.ended(now_ns));
+                sets += u32::from(rings.next_ns() != next_ns);
             }
         }
-        assert!(timer.sets.get() <= 1 + 100, "set {} times in 100 slices", timer.sets.get());
-        let began_ns = 1_000_000;
-        timer.pass(began_ns);
-        slice.begin(began_ns, 0);
-        let ended_ns = std::iter::repeat_with(|| timer.ring()).find(|now_ns| slice.ended(*now_ns));
-        assert_eq!(ended_ns, Some(began_ns + SLICE), "a slice is as long as any");
-        let sets = timer.sets.get();
-        assert!(!slice.begin(began_ns + SLICE + 1, 0));
-        assert_eq!(timer.ring(), began_ns + 2 * SLICE, "full slices follow each other");
-        assert!(slice.ended(began_ns + 2 * SLICE));
-        assert_eq!(timer.sets.get(), sets);
+        assert!(sets <= 100, "set {sets} times in 100 slices");
     }
 
     #[test]
-    fn a_turn_after_a_rare_wait_has_no_early_ring() {
-        let timer = Counted::default();
-        let mut slice = SliceTimer::new(&timer, SLICE);
+    fn full_slices_follow_each_other_and_a_wait_begins_a_new_one() {
+        let (mut slice, rings) = timer(true);
         slice.begin(1, 0);
-        (0..5).for_each(|_| assert!(slice.ended(timer.ring())));
-        assert!(!slice.begin(5 * SLICE + 2, 0), "its slice began when the last one ended");
+        for ended_ns in (1..6).map(|slices| slices * SLICE + 1) {
+            assert_eq!(ring(&rings), ended_ns);
+            assert!(slice.ended(ended_ns));
+            assert_eq!(rings.next_ns(), ended_ns + SLICE);
+            assert!(!slice.begin(ended_ns + 1, 0), "its slice began when the last one ended");
+        }
         let waited_ns = 5 * SLICE + SLICE / 2;
         assert!(slice.begin(waited_ns, 0));
-        assert_eq!(timer.ring(), waited_ns + SLICE);
-    }
-
-    /// As on a simulated machine.
-    struct Cheap<'a>(&'a Counted);
-
-    impl Timer for Cheap<'_> {
-        const IS_DEAR: bool = false;
-
-        fn set(&self, first_ns: u64, interval_ns: u64) {
-            self.0.set(first_ns, interval_ns);
-        }
+        assert_eq!(rings.next_ns(), waited_ns + SLICE, "there is no early ring");
     }
 
     #[test]
     fn a_turn_after_a_slice_that_went_on_has_a_whole_one() {
-        fn deadline_ns<T: Timer>(timer: T) -> u64 {
-            let mut slice = SliceTimer::new(timer, SLICE);
+        for is_dear in [true, false] {
+            let (mut slice, _) = timer(is_dear);
             slice.begin(1, 0);
             assert!(slice.ended(SLICE + 1), "and goes on, for want of others");
             slice.begin(SLICE * 9 / 5, 0);
-            slice.deadline_ns()
+            assert_eq!(slice.deadline_ns(), SLICE * 14 / 5, "dear: {is_dear}");
         }
-        let timer = Counted::default();
-        assert_eq!([deadline_ns(&timer), deadline_ns(Cheap(&timer))], [SLICE * 14 / 5; 2]);
     }
 
     #[test]
     fn whatever_turns_do_the_timer_rings_by_the_deadline() {
-        let (timer, mut random) = (Counted::default(), SplitMix::new(1));
-        let mut slice = SliceTimer::new(&timer, SLICE);
+        let ((mut slice, rings), mut random) = (timer(true), SplitMix::new(1));
         let mut now_ns = 1;
         slice.begin(now_ns, 0);
         for _ in 0..100_000 {
@@ -227,17 +225,17 @@ mod tests {
                 1 => _ = slice.also_at(now_ns + random.next() % (2 * SLICE)),
                 2 => _ = slice.begin(now_ns, 0),
                 3 => {
-                    // Idle, or busy elsewhere.
+                    // Idle, or busy elsewhere: it rings unnoticed.
                     now_ns += random.next() % (5 * SLICE);
-                    timer.pass(now_ns);
+                    rings.rang(now_ns);
                     slice.begin(now_ns, 0);
                 }
                 _ => {
-                    now_ns = timer.ring().max(now_ns);
+                    now_ns = ring(&rings).max(now_ns);
                     slice.ended(now_ns);
                 }
             }
-            let (rings_ns, deadline_ns) = (timer.rings_ns.get(), slice.deadline_ns());
+            let (rings_ns, deadline_ns) = (rings.next_ns(), slice.deadline_ns());
             assert!(
                 rings_ns <= deadline_ns.max(now_ns),
                 "at {now_ns} it rings at {rings_ns}, not by {deadline_ns}"

@@ -33,7 +33,6 @@ impl Starts {
         Self { said: (0..vcpus).map(|_| AtomicBool::new(false)).collect(), count: AtomicU32::new(0) }
     }
 
-    /// Whether vCPUs say it at all.
     pub(crate) fn are_said(&self) -> bool {
         !self.said.is_empty()
     }
@@ -82,7 +81,6 @@ impl StartTurns {
         }
     }
 
-    /// `turns` more vCPUs may start at a time.
     pub(super) fn open(&self, turns: u32) {
         lock(&self.state).free += turns;
         (0..turns).for_each(|_| self.freed.notify_one());

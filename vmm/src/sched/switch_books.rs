@@ -11,7 +11,7 @@
 //! left out. How many got lost is counted.
 
 use crate::guest::{Activity, ByActivity};
-use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
+use crate::host::switch_probe::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
 use crate::observe::trace::What;
 use crate::observe::{Where, Whereabouts};
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
@@ -29,6 +29,15 @@ struct Entry {
     switched_out_ready: u64,
 }
 
+/// Counts of a BPF program's reports on the host's scheduler, whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchReports {
+    /// Reports that were read.
+    pub read: u64,
+    /// Reports that were lost because the reader was too late.
+    pub dropped: u64,
+}
+
 /// Totals of the books.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switched {
@@ -40,9 +49,7 @@ pub(crate) struct Switched {
     pub(crate) lost_ns: ByActivity,
     /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
     pub(crate) switched_out_ready: Vec<u64>,
-    /// Reports that were read, and those that got lost.
-    pub(crate) reports: u64,
-    pub(crate) dropped: u64,
+    pub(crate) reports: SwitchReports,
 }
 
 /// Data of the run that the books need.
@@ -79,7 +86,7 @@ impl SwitchBooks {
 
     /// Enters what was seen; what a trace should say of it.
     pub(crate) fn enter(&mut self, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
-        self.switched.reports += 1;
+        self.switched.reports.read += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
         if self.entries.get(vcpu).is_none_or(|entry| entry.at == Where::Left) {
@@ -107,7 +114,8 @@ impl SwitchBooks {
     /// The end: `dropped` reports got lost.
     pub(crate) fn finish(self, dropped: u64) -> Switched {
         let switched_out_ready = self.entries.iter().map(|entry| entry.switched_out_ready).collect();
-        Switched { switched_out_ready, dropped, ..self.switched }
+        let reports = SwitchReports { dropped, ..self.switched.reports };
+        Switched { switched_out_ready, reports, ..self.switched }
     }
 
     fn goes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {

@@ -78,7 +78,7 @@ impl<'a> Apart<'a> {
     /// Lays a halted vCPU to rest. The longer it has slept the less often it is looked at, so that it is found at most a
     /// quarter of that late; an idle guest must not keep its pCPUs busy.
     pub(super) fn doze(&mut self, now_ns: u64, first_look_ns: u64, task: Box<Task<'a>>) {
-        let slept_ns = now_ns.saturating_sub(task.account.since_ns());
+        let slept_ns = now_ns.saturating_sub(task.account.since_ns);
         let look_ns = (slept_ns / 4).clamp(first_look_ns, first_look_ns.max(LONGEST_LOOK_NS));
         self.dozing.insert((now_ns + look_ns, task.number()), task);
     }

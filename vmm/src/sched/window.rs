@@ -50,13 +50,14 @@ impl WindowTimes {
 
     /// The part of `from_ns..to_ns` that lies in the window, unless that is empty.
     pub(crate) fn clip(&self, from_ns: u64, to_ns: u64) -> Option<(u64, u64)> {
-        let from = from_ns.max(self.open_ns.load(Ordering::Relaxed));
-        let to = to_ns.min(self.close_ns.load(Ordering::Relaxed));
+        let [open_ns, close_ns] = self.times();
+        let (from, to) = (from_ns.max(open_ns), to_ns.min(close_ns));
         (from < to).then_some((from, to))
     }
 
     pub(crate) fn contains(&self, at_ns: u64) -> bool {
-        self.open_ns.load(Ordering::Relaxed) <= at_ns && at_ns < self.close_ns.load(Ordering::Relaxed)
+        let [open_ns, close_ns] = self.times();
+        (open_ns..close_ns).contains(&at_ns)
     }
 
     /// When it opened and closed, in host time; `u64::MAX`: never.
@@ -66,9 +67,8 @@ impl WindowTimes {
 
     /// Its length, once closed.
     pub(crate) fn length(&self) -> Duration {
-        let length =
-            self.close_ns.load(Ordering::Relaxed).saturating_sub(self.open_ns.load(Ordering::Relaxed));
-        Duration::from_nanos(length)
+        let [open_ns, close_ns] = self.times();
+        Duration::from_nanos(close_ns.saturating_sub(open_ns))
     }
 }
 
@@ -86,24 +86,16 @@ const LOOK_NS: u64 = 1_000_000;
 
 impl Presence {
     /// Refuses times that are none within a window of this length.
-    ///
-    /// # Errors
-    /// The time that is wrong.
-    pub fn check(self, window: Duration) -> Result<(), Refused> {
+    pub(crate) fn check(self, window: Duration) -> Result<(), Refused> {
         let Self { from, until } = self;
-        let refuse = |message| Err(Refused::new("from", message));
-        let beyond =
-            |time| refuse(format!("{} is beyond the window, which lasts {}", Span(time), Span(window)));
-        match until {
-            _ if from >= window => beyond(from),
-            Some(until) if until <= from => refuse(format!(
-                "the guest goes at {} and comes at {}: give a later time",
-                Span(until),
-                Span(from)
-            )),
-            Some(until) if until > window => beyond(until),
-            _ => Ok(()),
-        }
+        let (comes, lasts) = (Span(from), Span(window));
+        let message = format!("{comes} is beyond the window, which lasts {lasts}");
+        Refused::when(from >= window, "from", message)?;
+        let Some(until) = until else { return Ok(()) };
+        let goes = Span(until);
+        let message = format!("the guest goes at {goes} and comes at {comes}: give a later time");
+        Refused::when(until <= from, "from", message)?;
+        Refused::when(until > window, "from", format!("{goes} is beyond the window, which lasts {lasts}"))
     }
 
     /// The longest time in a window of this length in which the guest is not there.
@@ -167,10 +159,8 @@ mod tests {
         let window = Duration::from_millis(50);
         assert_eq!(presence(10, Some(30)).check(window), Ok(()));
         assert_eq!(presence(0, None).check(window), Ok(()));
-        for (presence, about) in
-            [(presence(50, None), "from"), (presence(10, Some(10)), "from"), (presence(10, Some(51)), "from")]
-        {
-            assert_eq!(presence.check(window).unwrap_err().about, about, "{presence:?}");
+        for presence in [presence(50, None), presence(10, Some(10)), presence(10, Some(51))] {
+            assert_eq!(presence.check(window).unwrap_err().about, "from", "{presence:?}");
         }
         assert_eq!(presence(10, Some(30)).longest_absence(window), Duration::from_millis(20));
     }

@@ -21,11 +21,6 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::Needs;
 use crate::host::error::{Known, RunError, system};
 
-/// Capabilities that the BPF programs on switches need.
-pub(super) const FOR_BPF: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
-/// Capabilities that counters of cache events need.
-pub(super) const FOR_COUNTERS: CapabilitySet = CapabilitySet::PERFMON;
-
 /// Gives up all capabilities of the calling thread but `kept`, and puts those out of force. In force stays only what reaches into
 /// directories of other users, and only if one of `paths` is in such a place.
 pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {

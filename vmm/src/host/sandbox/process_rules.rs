@@ -26,44 +26,26 @@ const WRITES: u64 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRU
 /// PR_GET_AUXV.
 const GET_AUXV: u64 = 0x4155_5856;
 
-/// One of KVM's requests that carry nothing.
-const fn kvm(number: c_uint) -> u64 {
-    ioctl_expr(_IOC_NONE, KVMIO, number, 0)
-}
+const SWAPS: c_uint = _IOC_READ | _IOC_WRITE;
 
-/// One that the kernel reads a `T` of.
-const fn kvm_takes<T>(number: c_uint) -> u64 {
-    ioctl_expr(_IOC_WRITE, KVMIO, number, size_of::<T>() as c_uint)
-}
-
-/// One that it writes a `T` for.
-const fn kvm_gives<T>(number: c_uint) -> u64 {
-    ioctl_expr(_IOC_READ, KVMIO, number, size_of::<T>() as c_uint)
-}
-
-/// Both.
-const fn kvm_swaps<T>(number: c_uint) -> u64 {
-    ioctl_expr(_IOC_READ | _IOC_WRITE, KVMIO, number, size_of::<T>() as c_uint)
+/// One of KVM's requests, for which the kernel reads or writes a `T`, or both.
+const fn kvm<T>(direction: c_uint, number: c_uint) -> u64 {
+    ioctl_expr(direction, KVMIO, number, size_of::<T>() as c_uint)
 }
 
 /// Rules for threads that run no vCPUs, in a process with `needs`: calls beyond [`runner_rules`], or with fewer
 /// restrictions.
 #[must_use]
 pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {
-    let mut rules = [machines(), threads(), files()].concat();
-    if cfg!(target_env = "musl") {
-        rules.push(rule(libc::SYS_open, [], "openat, as musl has it"));
-    }
-    if needs.switches {
-        rules.extend(switches());
-    }
-    if needs.counters {
-        rules.extend(counters());
-    }
-    if needs.foreign_code {
-        rules.extend(foreign_code());
-    }
-    rules
+    let opens = vec![rule(libc::SYS_open, [], "openat, as musl has it")];
+    let groups = [
+        (true, [machines(), threads(), files()].concat()),
+        (cfg!(target_env = "musl"), opens),
+        (needs.switches, switches()),
+        (needs.counters, counters()),
+        (needs.foreign_code, foreign_code()),
+    ];
+    groups.into_iter().filter(|(is_needed, _)| *is_needed).flat_map(|(_, rules)| rules).collect()
 }
 
 /// All that the process's filter lets pass, KVM_RUN before other requests: a filter is gone through in order.
@@ -75,30 +57,33 @@ pub(super) fn all(process: u32, needs: &Needs) -> Vec<SandboxRule> {
 fn machines() -> Vec<SandboxRule> {
     let ioctl = |request, why| rule(libc::SYS_ioctl, [is(1, request)], why);
     vec![
-        ioctl(kvm(0x00), "KVM_GET_API_VERSION: asks whether this is KVM"),
-        ioctl(kvm(0x01), "KVM_CREATE_VM: makes a machine"),
-        ioctl(kvm(0x03), "KVM_CHECK_EXTENSION: asks what KVM can do"),
-        ioctl(kvm(0x04), "KVM_GET_VCPU_MMAP_SIZE: how much of a vCPU there is to map"),
-        ioctl(kvm_swaps::<kvm_cpuid2>(0x05), "KVM_GET_SUPPORTED_CPUID: asks what vCPUs can be"),
-        ioctl(kvm(0x41), "KVM_CREATE_VCPU: makes a vCPU"),
-        ioctl(kvm_takes::<kvm_userspace_memory_region>(0x46), "KVM_SET_USER_MEMORY_REGION: gives memory"),
-        ioctl(kvm(0x47), "KVM_SET_TSS_ADDR: where VMX keeps pages of its own"),
-        ioctl(kvm(0x60), "KVM_CREATE_IRQCHIP: interrupt controllers of a Linux guest"),
-        ioctl(kvm_takes::<kvm_irqfd>(0x76), "KVM_IRQFD: the interrupt of its serial port"),
-        ioctl(kvm_takes::<kvm_regs>(0x82), "KVM_SET_REGS: where a vCPU starts"),
-        ioctl(kvm_gives::<kvm_sregs>(0x83), "KVM_GET_SREGS: in which state"),
-        ioctl(kvm_takes::<kvm_sregs>(0x84), "KVM_SET_SREGS: the same"),
-        ioctl(kvm_swaps::<kvm_msrs>(0x88), "KVM_GET_MSRS: who keeps the record of stolen time"),
-        ioctl(kvm_takes::<kvm_msrs>(0x89), "KVM_SET_MSRS: where that record is"),
-        ioctl(kvm_takes::<kvm_signal_mask>(0x8b), "KVM_SET_SIGNAL_MASK: kicks end KVM_RUN"),
-        ioctl(kvm_takes::<kvm_cpuid2>(0x90), "KVM_SET_CPUID2: what a vCPU is"),
-        ioctl(kvm_takes::<kvm_mp_state>(0x99), "KVM_SET_MP_STATE: a vCPU starts by itself"),
-        ioctl(kvm_takes::<kvm_enable_cap>(0xa3), "KVM_ENABLE_CAP: halts, polls, interrupt controllers"),
-        ioctl(kvm(0xa3), "KVM_GET_TSC_KHZ: how fast its clock is"),
-        ioctl(kvm(0xce), "KVM_GET_STATS_FD: what KVM counted"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x00), "KVM_GET_API_VERSION: asks whether this is KVM"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x01), "KVM_CREATE_VM: makes a machine"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x03), "KVM_CHECK_EXTENSION: asks what KVM can do"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x04), "KVM_GET_VCPU_MMAP_SIZE: how much of a vCPU there is to map"),
+        ioctl(kvm::<kvm_cpuid2>(SWAPS, 0x05), "KVM_GET_SUPPORTED_CPUID: asks what vCPUs can be"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x41), "KVM_CREATE_VCPU: makes a vCPU"),
+        ioctl(
+            kvm::<kvm_userspace_memory_region>(_IOC_WRITE, 0x46),
+            "KVM_SET_USER_MEMORY_REGION: gives memory",
+        ),
+        ioctl(kvm::<()>(_IOC_NONE, 0x47), "KVM_SET_TSS_ADDR: where VMX keeps pages of its own"),
+        ioctl(kvm::<()>(_IOC_NONE, 0x60), "KVM_CREATE_IRQCHIP: interrupt controllers of a Linux guest"),
+        ioctl(kvm::<kvm_irqfd>(_IOC_WRITE, 0x76), "KVM_IRQFD: the interrupt of its serial port"),
+        ioctl(kvm::<kvm_regs>(_IOC_WRITE, 0x82), "KVM_SET_REGS: where a vCPU starts"),
+        ioctl(kvm::<kvm_sregs>(_IOC_READ, 0x83), "KVM_GET_SREGS: in which state"),
+        ioctl(kvm::<kvm_sregs>(_IOC_WRITE, 0x84), "KVM_SET_SREGS: the same"),
+        ioctl(kvm::<kvm_msrs>(SWAPS, 0x88), "KVM_GET_MSRS: who keeps the record of stolen time"),
+        ioctl(kvm::<kvm_msrs>(_IOC_WRITE, 0x89), "KVM_SET_MSRS: where that record is"),
+        ioctl(kvm::<kvm_signal_mask>(_IOC_WRITE, 0x8b), "KVM_SET_SIGNAL_MASK: kicks end KVM_RUN"),
+        ioctl(kvm::<kvm_cpuid2>(_IOC_WRITE, 0x90), "KVM_SET_CPUID2: what a vCPU is"),
+        ioctl(kvm::<kvm_mp_state>(_IOC_WRITE, 0x99), "KVM_SET_MP_STATE: a vCPU starts by itself"),
+        ioctl(kvm::<kvm_enable_cap>(_IOC_WRITE, 0xa3), "KVM_ENABLE_CAP: halts, polls, interrupt controllers"),
+        ioctl(kvm::<()>(_IOC_NONE, 0xa3), "KVM_GET_TSC_KHZ: how fast its clock is"),
+        ioctl(kvm::<()>(_IOC_NONE, 0xce), "KVM_GET_STATS_FD: what KVM counted"),
         rule(libc::SYS_pread64, [], "reads that"),
         rule(libc::SYS_mbind, [], "places memory on NUMA nodes, where there are several").elsewhere(),
-        ioctl(kvm_takes::<kvm_device_attr>(0xe1), "KVM_SET_DEVICE_ATTR: its clock is the host's"),
+        ioctl(kvm::<kvm_device_attr>(_IOC_WRITE, 0xe1), "KVM_SET_DEVICE_ATTR: its clock is the host's"),
         rule(libc::SYS_eventfd2, [], "interrupts of the serial port of a Linux guest"),
     ]
 }

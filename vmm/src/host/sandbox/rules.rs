@@ -32,11 +32,6 @@ pub(super) const fn is(position: u8, value: u64) -> Argument {
     Argument(position, u32::MAX as u64, value)
 }
 
-/// An argument of 64 bits that is this number.
-const fn is_long(position: u8, value: u64) -> Argument {
-    Argument(position, u64::MAX, value)
-}
-
 /// Bits of an argument that must be set.
 pub(super) const fn with(position: u8, bits: u64) -> Argument {
     Argument(position, bits, bits)
@@ -156,24 +151,21 @@ pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
         rule(libc::SYS_exit_group, [], "the process's, when a call is refused").elsewhere(),
     ];
     if let Some(event) = event {
-        let arguments = [is(0, event.into()), is_long(2, EVENT_BYTES)];
+        // The kernel takes all bits of a length.
+        let arguments = [is(0, event.into()), Argument(2, u64::MAX, EVENT_BYTES)];
         rules
             .push(rule(libc::SYS_write, arguments, "a Linux kernel's serial port interrupts it").elsewhere());
     }
     if cfg!(target_env = "musl") {
-        rules.push(rule(libc::SYS_open, [without(1, writes)], "openat, as musl has it"));
-        rules.extend(of_musl());
+        // The static program's C library makes these calls in place of others that are allowed anyway.
+        rules.extend([
+            rule(libc::SYS_open, [without(1, writes)], "openat, as musl has it"),
+            rule(libc::SYS_stat, [], "statx, as musl has it"),
+            rule(libc::SYS_lstat, [], "the same of a link"),
+            rule(libc::SYS_fcntl, [is(1, libc::F_SETFD as u64)], "says again that a file is closed on exec"),
+        ]);
     }
     rules
-}
-
-/// System calls of the static program's C library, musl, in place of calls that are allowed anyway.
-fn of_musl() -> [SandboxRule; 3] {
-    [
-        rule(libc::SYS_stat, [], "statx, as musl has it"),
-        rule(libc::SYS_lstat, [], "the same of a link"),
-        rule(libc::SYS_fcntl, [is(1, libc::F_SETFD as u64)], "says again that a file is closed on exec"),
-    ]
 }
 
 /// A filter that does `matched` for calls that one of `rules` lets pass, and `otherwise` for all others.

@@ -35,7 +35,6 @@ use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
 
 use crate::host::memory::Mapping;
 use crate::host::sandbox::privileges;
-use crate::host::switches::{Reported, Switch, ThreadDoes};
 use crate::host::threads::lock;
 
 // bpf(2): commands, types, flags (include/uapi/linux/bpf.h names them).
@@ -48,6 +47,69 @@ const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// One report of the BPF program. The layout is the program's, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Switch {
+    /// Host time.
+    pub(crate) at_ns: u64,
+    /// Start of the vCPU's wait, by its own statement, in TSC ticks.
+    pub(crate) since_tsc: u64,
+    /// Sections that it says it has entered.
+    pub(crate) entered: u64,
+    /// Sections entered of the lock that it says it is at.
+    pub(crate) lock_entered: u64,
+    pub(crate) vcpu: u32,
+    /// The pCPU of the switch.
+    pub(crate) pcpu: u32,
+    /// The lock that the vCPU is at, by its own statement.
+    pub(crate) lock: u32,
+    /// vCPU inside that lock's section plus one, or zero.
+    pub(crate) lock_owner: u32,
+    /// The vCPU's activity, by its own statement.
+    pub(crate) state: u32,
+    /// One of [`OUT_READY`] and its siblings.
+    pub(crate) kind: u32,
+    /// A [`ThreadDoes`].
+    pub(crate) thread_does: u32,
+    pub(crate) unused: u32,
+}
+
+/// The vCPUs, locks and pCPUs to report on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported<'a> {
+    pub(crate) vcpus: u32,
+    pub(crate) locks: u32,
+    pub(crate) pcpus: &'a [u32],
+}
+
+/// The thread lost its CPU and could go on.
+pub(crate) const OUT_READY: u32 = 1;
+/// The thread gave its CPU up: it sleeps.
+pub(crate) const OUT_BLOCKED: u32 = 2;
+/// The thread got a CPU.
+pub(crate) const IN: u32 = 3;
+/// Another thread got a CPU, and may have kept this vCPU waiting, which runs.
+pub(crate) const LOOK: u32 = 4;
+/// The thread sleeps no more.
+pub(crate) const WOKEN: u32 = 5;
+
+/// Activity of a vCPU's thread, as far as it tells what a switch means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum ThreadDoes {
+    /// Runs the vCPU, or serves it.
+    Runs = 0,
+    /// Sleeps for it, in `pv_wait`.
+    Waits = 1,
+    /// Keeps it out on purpose.
+    KeepsOut = 2,
+    /// Yields for it.
+    Yields = 3,
+    /// Is done with it.
+    Left = 4,
+}
 
 /// Bytes per flag: a line of its own for each vCPU, with the layout of the steal-time record.
 pub(crate) const FLAG_BYTES: usize = size_of::<StealTime>();
@@ -74,24 +136,16 @@ struct Maps {
     pids: OwnedFd,
     tasks: OwnedFd,
     flags: OwnedFd,
-    namespace: Namespace,
+    namespace: [u64; 2],
 }
 
-/// Namespace of processes in which this process knows its threads by their numbers.
-#[derive(Debug)]
-struct Namespace {
-    /// As the kernel has it inside.
-    device: u64,
-    inode: u64,
-}
-
-impl Namespace {
-    fn own() -> io::Result<Self> {
-        const MINOR_BITS: u32 = 20;
-        let file = std::fs::metadata("/proc/self/ns/pid")?;
-        let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
-        Ok(Self { device: u64::from(major) << MINOR_BITS | u64::from(minor), inode: file.ino() })
-    }
+/// Namespace of processes in which this process knows its threads by their numbers: its device, as the kernel has that inside, and its
+/// number there.
+fn own_namespace() -> io::Result<[u64; 2]> {
+    const MINOR_BITS: u32 = 20;
+    let file = std::fs::metadata("/proc/self/ns/pid")?;
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    Ok([u64::from(major) << MINOR_BITS | u64::from(minor), file.ino()])
 }
 
 /// Maps that reports are made from, and the ring that they go through.
@@ -122,7 +176,7 @@ impl SwitchProbe {
             pids: create_map(BPF_MAP_TYPE_HASH, 4, 4, entries, 0)?,
             tasks: create_map(BPF_MAP_TYPE_HASH, 8, 4, entries, 0)?,
             flags: create_map(BPF_MAP_TYPE_ARRAY, 4, FLAG_BYTES as u32, entries, BPF_F_MMAPABLE)?,
-            namespace: Namespace::own()?,
+            namespace: own_namespace()?,
         };
         let reports = reported.map(Reports::new).transpose()?;
         let mut links = Vec::new();

@@ -35,8 +35,7 @@ use haltkick_hypercalls::{
     ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Activity, Oracle, Results, StealTime, VcpuArea,
 };
 
-use super::{DROPPED, Maps, Reports};
-use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
+use super::{DROPPED, IN, LOOK, Maps, OUT_BLOCKED, OUT_READY, Reports, Switch, WOKEN};
 
 pub(super) const LOAD_64: u8 = 0x79;
 pub(super) const LOAD_32: u8 = 0x61;
@@ -225,7 +224,6 @@ pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     a.finish()
 }
 
-/// Builds the program that runs whenever a thread is woken.
 pub(super) fn on_wakeup(maps: &Maps, reports: &Reports) -> Vec<u64> {
     const WOKEN_TASK: i16 = 0;
     let mut a = Assembler::default();
@@ -263,8 +261,9 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
 
     a.place(unknown);
     // Threads of another namespace may have that number, too.
-    a.number(1, maps.namespace.device);
-    a.number(2, maps.namespace.inode);
+    let [device, number] = maps.namespace;
+    a.number(1, device);
+    a.number(2, number);
     a.address_in_stack(3, IDENTITY);
     a.put(MOVE_IMMEDIATE, 4, 0, 0, IDENTITY_BYTES);
     a.call(Helper::CurrentPidIn);

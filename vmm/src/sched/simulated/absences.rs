@@ -37,7 +37,6 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// A schedule of which nothing has been repeated.
     pub(super) fn new(schedule: Arc<Schedule>, machine: &Machine) -> Self {
         let costs = &machine.costs.guest;
         Self { schedule, way_out_ns: (costs.exit_ps / 2 + costs.timer_ps) / PS, ran_ns: 0 }
@@ -54,7 +53,6 @@ impl Recorded {
         Some(Absence { from_ns: next.from_ns + open_ns, until_ns: next.until_ns + open_ns })
     }
 
-    /// How much of it was repeated, by the end.
     pub(super) fn repeated(&self, guest: &GuestRun<'_>) -> Repeated {
         let [open_ns, close_ns] = guest.window.times();
         let window_ns = close_ns.saturating_sub(open_ns);
@@ -67,7 +65,6 @@ impl Recorded {
         }
     }
 
-    /// A turn of `task` lasted from `from_ns` to `until_ns`.
     fn ran(&mut self, task: &Task<'_>, (from_ns, until_ns): (u64, u64)) {
         let window = &task.guest.window;
         if let Some((from_ns, until_ns)) = window.clip(from_ns, until_ns) {
@@ -75,6 +72,15 @@ impl Recorded {
             self.ran_ns += self.schedule.absent_ns(task.vcpu.id, from_ns - open_ns, until_ns - open_ns);
         }
     }
+}
+
+/// Bit of what a witness says when it has a vCPU stand still: the pCPU is taken as well. The other bits: for how many nanoseconds.
+pub(crate) const WITH_PCPU: u64 = 1 << 63;
+
+/// For how long the vCPU is off; `None`: it comes back at once.
+pub(super) fn for_ns(told: u64) -> Option<u64> {
+    let for_ns = told & !WITH_PCPU;
+    (for_ns > 0).then_some(for_ns)
 }
 
 impl<'a> State<'a> {
@@ -134,23 +140,7 @@ impl<'a> Simulated<'a> {
         self.changes(state, index, next, at_ps);
         None
     }
-}
 
-/// Bit of what a witness says when it has a vCPU stand still: the pCPU is taken as well. The other bits: for how many nanoseconds.
-pub(crate) const WITH_PCPU: u64 = 1 << 63;
-
-/// Whether the pCPU is taken as well.
-pub(super) fn takes_pcpu(told: u64) -> bool {
-    told & WITH_PCPU != 0
-}
-
-/// For how long the vCPU is off; `None`: it comes back at once.
-pub(super) fn for_ns(told: u64) -> Option<u64> {
-    let for_ns = told & !WITH_PCPU;
-    (for_ns > 0).then_some(for_ns)
-}
-
-impl<'a> Simulated<'a> {
     /// The pCPU is gone for as long as the vCPU that it ran.
     pub(super) fn take(&self, state: &mut State<'a>, index: usize, told: u64, at_ps: u64) {
         state.slots[index].doing = Doing::Taken;

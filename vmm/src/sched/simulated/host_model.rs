@@ -14,7 +14,7 @@ use haltkick_sim::machine::Machine;
 use crate::guest::Activity;
 use crate::guest::memory::Ram;
 use crate::machine::vcpu::Exit;
-use crate::sched::core::{Bell, Core, Next, Turn};
+use crate::sched::core::{Next, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::task::Task;
 
@@ -27,7 +27,7 @@ const INTERRUPT_PS: u64 = 500_000;
 /// The model, and the vCPUs in its hands.
 pub(super) struct Hosted<'a> {
     pub(super) scheduler: Scheduler,
-    host: Host,
+    pub(super) host: Host,
     /// Runnable vCPUs that are on no pCPU, by their numbers.
     pub(super) off: Vec<Option<Box<Task<'a>>>>,
     pub(super) pauses: Option<PauseExits>,
@@ -60,11 +60,6 @@ impl<'a> Hosted<'a> {
             counted_idle: vec![true; cpus.len()],
             waker: None,
         }
-    }
-
-    /// The time that a tick takes in addition to the exit.
-    pub(super) fn tick_ps(&self) -> u64 {
-        self.host.costs.tick_ns * PS
     }
 
     /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
@@ -103,7 +98,7 @@ impl<'a> Simulated<'a> {
     /// vCPUs that the core has made ready wake up.
     pub(super) fn admit(&self, state: &mut State<'a>) {
         let waker = model(state).waker.take();
-        for task in self.core.take_all_ready(state.slots[0].cpu) {
+        for task in self.take_all_ready(state) {
             self.wakes(state, task, waker);
         }
     }
@@ -198,7 +193,6 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((begins_ps, Due::Begins(index))));
     }
 
-    /// The pCPU does not count as idle any longer.
     fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
         let cpu = state.slots[index].cpu;
         if std::mem::take(&mut model(state).counted_idle[index]) {
@@ -206,7 +200,6 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// The pCPU has nothing to run.
     fn idles(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         self.leaves_idle(state, index);
         model(state).counted_idle[index] = true;
@@ -354,7 +347,7 @@ impl<'a> Simulated<'a> {
         // A vCPU that has just become ready may take this one's place in the core's queue, before the model knows of it.
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
         let (mut back, mut others) = (None, Vec::new());
-        for task in next.into_iter().chain(self.core.take_all_ready(state.slots[0].cpu)) {
+        for task in next.into_iter().chain(self.take_all_ready(state)) {
             if task.number() == number { back = Some(task) } else { others.push(task) }
         }
         let now_ns = at_ps / PS;
@@ -386,13 +379,11 @@ impl<'a> Simulated<'a> {
         }
         others.into_iter().for_each(|task| self.wakes(state, task, None));
     }
-}
 
-impl<'a, B: Bell> Core<'a, B> {
     /// All vCPUs that are ready, in their order.
     #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
-    fn take_all_ready(&self, pcpu: u32) -> Vec<Box<Task<'a>>> {
-        self.take_back();
-        std::iter::from_fn(|| self.queues.pop(pcpu)).collect()
+    fn take_all_ready(&self, state: &State<'a>) -> Vec<Box<Task<'a>>> {
+        self.core.take_back();
+        std::iter::from_fn(|| self.core.queues.pop(state.slots[0].cpu)).collect()
     }
 }

@@ -1,36 +1,20 @@
 //! pCPUs that have nothing to run, how they wake up, and on which of them a vCPU does that wakes up.
 
-use std::cmp::Reverse;
-
 use haltkick_sim::machine::{Placement, Topology};
 
-use crate::sched::core::Next;
 use crate::sched::idle::{PcpuSet, wakes_on};
 
-use super::{Doing, Due, PS, Simulated, State};
+use super::{Doing, Simulated, State};
 
 impl<'a> Simulated<'a> {
-    /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.
+    /// An idle pCPU takes a vCPU, if one is ready.
     pub(super) fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         if state.hosted.is_some() {
             return self.looks_hosted(state, index, at_ps);
         }
-        let slot = &mut state.slots[index];
-        let Doing::Idle { since_ps } = slot.doing else { return };
-        self.core.idle.leave(slot.cpu);
-        match self.core.next(slot.cpu) {
-            Next::Runs(task) => {
-                let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
-                slot.doing = Doing::Changes { task, since_ps: None };
-                let wake_ps = state.scattered(self.machine.costs.guest.wake_ps + deep_ps);
-                state.due.push(Reverse((at_ps + wake_ps, Due::Begins(index))));
-            }
-            Next::Idles(until_ns) => {
-                if let Some(until_ns) = until_ns {
-                    state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
-                }
-            }
-            Next::Ends => slot.doing = Doing::Ended,
+        if matches!(state.slots[index].doing, Doing::Idle { .. }) {
+            self.core.idle.leave(state.slots[index].cpu);
+            self.changes(state, index, None, at_ps);
         }
     }
 
@@ -132,11 +116,8 @@ mod tests {
 
     #[test]
     fn siblings_that_the_run_leaves_alone_are_idle() {
-        let topology = Topology::new([1, 4, 2], None, None).unwrap();
-        let (used, idle) = (set(0..4), set([2, 3]));
-        assert_eq!(
-            Snapshot { topology: &topology, used: &used, idle: &idle }.place(Placement::Last, Some(0)),
-            Some(2)
-        );
+        let topology = &Topology::new([1, 4, 2], None, None).unwrap();
+        let snapshot = Snapshot { topology, used: &set(0..4), idle: &set([2, 3]) };
+        assert_eq!(snapshot.place(Placement::Last, Some(0)), Some(2));
     }
 }

@@ -7,12 +7,10 @@ pub(crate) mod absences;
 mod host_model;
 mod idle;
 mod pause_exits;
-mod time;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,20 +27,20 @@ use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
 use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::{Exit, NOT_CARRIED_OUT, Vcpu};
-use crate::observe::Whereabouts;
 use crate::observe::notes::Observer;
+use crate::observe::profile::Sampled;
+use crate::observe::{Where, Whereabouts};
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler};
 
-use absences::{Recorded, for_ns, takes_pcpu};
+use absences::{Recorded, WITH_PCPU, for_ns};
 use host_model::Hosted;
-use time::Spent;
 
 pub use absences::Repeated;
 
@@ -65,38 +63,6 @@ impl Bell for NoBell {
     fn ring_all(&self) {}
 }
 
-/// The timer of a simulated pCPU, which costs nothing to set, but may pass for one that does: when it rings next, and how often after that.
-#[derive(Clone, Default)]
-pub(super) struct Alarm<const IS_DEAR: bool>(Rc<Cell<(u64, u64)>>);
-
-impl<const IS_DEAR: bool> Timer for Alarm<IS_DEAR> {
-    const IS_DEAR: bool = IS_DEAR;
-
-    fn set(&self, at_ns: u64, interval_ns: u64) {
-        self.0.set((at_ns, interval_ns));
-    }
-}
-
-impl<const IS_DEAR: bool> Alarm<IS_DEAR> {
-    /// When it rings next.
-    pub(super) fn rings_at(&self) -> u64 {
-        self.0.get().0
-    }
-
-    /// It has rung at `now_ns`, and rings again; or something else has rung before it.
-    pub(super) fn rang(&self, now_ns: u64) {
-        let (at_ns, interval_ns) = self.0.get();
-        if now_ns < at_ns {
-            return;
-        }
-        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
-        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
-    }
-}
-
-type FreeAlarm = Alarm<false>;
-
-/// Activity of a pCPU.
 enum Doing<'a> {
     /// It is idle, since this time, and was to look again at that one.
     Idle { since_ps: u64 },
@@ -110,12 +76,11 @@ enum Doing<'a> {
     Ended,
 }
 
-/// One pCPU.
 struct Slot<'a> {
     /// Its number in the machine.
     cpu: u32,
-    pcpu: Pcpu<'a, FreeAlarm>,
-    alarm: FreeAlarm,
+    pcpu: Pcpu<'a>,
+    rings: Rings,
     doing: Doing<'a>,
     /// Under the model of a host: the vCPU that it ran last polls on it.
     polled: bool,
@@ -157,13 +122,22 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
-    /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
     spent: Spent,
-    /// How costs scatter.
     random: SplitMix,
     scatter_permille: u64,
+}
+
+/// Time that is over, of all pCPUs.
+#[derive(Debug, Default)]
+struct Spent {
+    /// Turns of vCPUs.
+    busy_ps: u64,
+    /// Exits from leaving a guest to entering it again, or to the end of the vCPU's turn.
+    exits_ps: u64,
+    /// Changes from one vCPU to the next.
+    switches_ps: u64,
 }
 
 impl State<'_> {
@@ -258,19 +232,19 @@ impl Scheduler for Simulated<'_> {
                     task.vcpu.simulated = state.board.take(state.slots[index].cpu);
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
-                Doing::Changes { task, .. } => self.core.give_back(task),
+                Doing::Changes { task, .. } => self.core.place(task, false),
                 Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
             }
         }
         let hosted = state.hosted.iter_mut();
         let off = hosted.flat_map(|hosted| hosted.off.iter_mut().filter_map(Option::take));
-        off.for_each(|task| self.core.give_back(task));
+        off.for_each(|task| self.core.place(task, false));
     }
 
     fn everybody_ran_since(&self, since_ns: u64) -> bool {
         let state = self.state.borrow();
         let mut off = state.hosted.iter().flat_map(Hosted::tasks);
-        off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
+        off.all(|task| task.account.since_ns >= since_ns) && self.core.everybody_ran_since(since_ns)
     }
 
     /// A vCPU that a pCPU changes to counts as running.
@@ -322,35 +296,30 @@ impl<'a> Simulated<'a> {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
-            let alarm = FreeAlarm::default();
-            let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
+            let rings = Rings::default();
+            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: false };
+            let slice = SliceTimer::new(alarm, core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
+            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
         let used = PcpuSet::new(machine.topology.cpus());
         cpus.iter().for_each(|&cpu| used.insert(cpu));
-        let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
-        let scatter_permille = machine.costs.guest.scatter_permille;
-        let random = SplitMix::stream(seed, SCATTER_STREAM);
-        let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
-        let recorded = schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine));
-        let (now_ps, spent) = (0, Spent::default());
         let state = State {
             board,
+            due: (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect(),
             slots,
             slot_of,
             used,
-            due,
-            hosted,
-            recorded,
-            now_ps,
-            spent,
-            random,
-            scatter_permille,
+            hosted: host.map(|host| Hosted::new(host, guests, (machine, cpus, seed))),
+            recorded: schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine)),
+            now_ps: 0,
+            spent: Spent::default(),
+            random: SplitMix::stream(seed, SCATTER_STREAM),
+            scatter_permille: machine.costs.guest.scatter_permille,
         };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
@@ -429,15 +398,15 @@ impl<'a> Simulated<'a> {
         state.scattered(self.machine.costs.guest.exit_ps / 2)
     }
 
-    /// Something has happened on a pCPU.
     fn happens(&self, state: &mut State<'a>, happening: Happening) {
         let index = state.slot_of[happening.cpu as usize];
         let costs = &self.machine.costs.guest;
         let (exit, extra_ps) = match happening.what {
             What::Stopped(_) => (Exit::Interrupted, costs.timer_ps),
             What::Alarm => {
-                let tick_ps = state.hosted.as_ref().map_or(0, Hosted::tick_ps);
-                (Exit::Interrupted, costs.timer_ps + tick_ps)
+                // A tick takes time in addition to the exit.
+                let tick_ns = state.hosted.as_ref().map_or(0, |hosted| hosted.host.costs.tick_ns);
+                (Exit::Interrupted, costs.timer_ps + tick_ns * PS)
             }
             What::PauseLoop => (Exit::PauseLoop, 0),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
@@ -449,7 +418,6 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((at_ps, Due::ExitHandled(index))));
     }
 
-    /// Applies a handled exit to its vCPU.
     fn exit_handled(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let Some((happening, exit)) = state.slots[index].out.take() else { return };
         state.board.drain(happening.cpu);
@@ -459,7 +427,7 @@ impl<'a> Simulated<'a> {
         };
         task.vcpu.exits.count(exit);
         if happening.what == What::Alarm && state.hosted.is_none() {
-            slot.alarm.rang(happening.at_ps / PS);
+            slot.rings.rang(happening.at_ps / PS);
         }
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
@@ -485,7 +453,11 @@ impl<'a> Simulated<'a> {
         }
         match turn {
             None => {
-                let inside_ps = at_ps + self.telling_ps(told) + self.entry_ps(state);
+                let telling_ps = match self.machine.model.invalidation {
+                    Invalidation::Free => 0,
+                    Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
+                };
+                let inside_ps = at_ps + telling_ps + self.entry_ps(state);
                 state.spent.exits_ps += inside_ps.saturating_sub(happening.at_ps);
                 let slot = &mut state.slots[index];
                 slot.doing = Doing::Runs { task, began_ns };
@@ -521,27 +493,35 @@ impl<'a> Simulated<'a> {
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, times);
         self.host_wrote(&mut state.board, guest, id);
         match happening.what {
-            What::Stopped(told) if takes_pcpu(told) => self.take(state, index, told, at_ps),
+            What::Stopped(told) if told & WITH_PCPU != 0 => self.take(state, index, told, at_ps),
             _ => self.changes(state, index, next, at_ps),
         }
     }
 
-    /// A pCPU has nothing to run, but for `next`.
+    /// A pCPU has nothing to run, but for `next`. One that was idle gets to a vCPU after it has woken up.
     fn changes(&self, state: &mut State<'a>, index: usize, next: Option<Box<Task<'a>>>, at_ps: u64) {
         let slot = &mut state.slots[index];
+        let idle_since_ps = if let Doing::Idle { since_ps } = slot.doing { Some(since_ps) } else { None };
         let next = match next {
             Some(task) => Next::Runs(task),
             None => self.core.next(slot.cpu),
         };
         match next {
             Next::Runs(task) => {
-                slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
-                let switch_ps = state.scattered(self.machine.costs.guest.switch_ps) + self.entry_ps(state);
-                state.spent.switches_ps += switch_ps;
-                state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
+                let costs = &self.machine.costs.guest;
+                slot.doing = Doing::Changes { task, since_ps: idle_since_ps.is_none().then_some(at_ps) };
+                let takes_ps = if let Some(since_ps) = idle_since_ps {
+                    let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
+                    state.scattered(costs.wake_ps + deep_ps)
+                } else {
+                    let switch_ps = state.scattered(costs.switch_ps) + self.entry_ps(state);
+                    state.spent.switches_ps += switch_ps;
+                    switch_ps
+                };
+                state.due.push(Reverse((at_ps + takes_ps, Due::Begins(index))));
             }
             Next::Idles(until_ns) => {
-                slot.doing = Doing::Idle { since_ps: at_ps };
+                slot.doing = Doing::Idle { since_ps: idle_since_ps.unwrap_or(at_ps) };
                 if let Some(until_ns) = until_ns {
                     state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
                 }
@@ -558,7 +538,7 @@ impl<'a> Simulated<'a> {
                 hosted.limit_pauses(&mut state.board, slot);
                 hosted.scheduler.alarm_ns(index, state.now_ps / PS)
             }
-            None => slot.alarm.rings_at().min(state.called_out_ns(index)),
+            None => slot.rings.next_ns().min(state.called_out_ns(index)),
         };
         state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
     }
@@ -587,14 +567,6 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// Time of a vCPU that has this number of others drop translations.
-    fn telling_ps(&self, told: u64) -> u64 {
-        match self.machine.model.invalidation {
-            Invalidation::Free => 0,
-            Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
-        }
-    }
-
     /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do. Returns how many run.
     fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
         let Some(shared) = &task.guest.shared else { return 0 };
@@ -614,5 +586,45 @@ impl<'a> Simulated<'a> {
         }
         (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
         told
+    }
+
+    fn asleep(&self, state: &State<'a>) -> u32 {
+        let sleeps = |at: Where| matches!(at, Where::Asleep);
+        let off = state.hosted.iter().flat_map(Hosted::tasks);
+        let off = off.filter(|task| sleeps(task.account.whereabouts().at)).count();
+        (off + self.core.whereabouts().iter().filter(|found| sleeps(found.at)).count()) as u32
+    }
+
+    /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
+    fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
+        let memory = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
+        Some(self.partitions[guest.index].start + memory.address_of(&memory.area(vcpu).activity.state))
+    }
+
+    /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
+    /// there: at most 20 us each.
+    fn count_time(&self, state: &mut State<'a>) {
+        for slot in &state.slots {
+            if let Doing::Runs { task, .. } = &slot.doing {
+                let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
+                state.board.count_time_of(slot.cpu, mark_at);
+            }
+        }
+    }
+
+    fn hand_in_time(&self) {
+        let state = self.state.borrow();
+        let spent: Vec<_> = state.board.spent().collect();
+        let spent_ps: u64 = spent.iter().map(|(_, ps)| ps).sum();
+        let guest = &self.core.guests[0];
+        let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
+        let all_ns = window_ns * state.slots.len() as u64;
+        let spent = spent.iter().map(|(on, ps)| {
+            let activity = Activity::said(on.mark);
+            (Sampled { rip: on.rip, activity, in_vmm: on.still }, ps / PS)
+        });
+        if let Some(samples) = &guest.notes.samples {
+            samples.hand_in_all(spent, all_ns.saturating_sub(spent_ps / PS));
+        }
     }
 }

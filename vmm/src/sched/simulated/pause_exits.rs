@@ -16,7 +16,6 @@ struct Spinners {
     kicked: Option<u32>,
 }
 
-/// The vCPUs of all guests, by their numbers.
 pub(super) struct PauseExits {
     pause: Pause,
     tsc_khz: u64,
@@ -58,12 +57,10 @@ impl PauseExits {
         self.seen[number as usize] = Candidate { in_kernel: ring == 0, ..Candidate::default() };
     }
 
-    /// A vCPU that can run is taken off its pCPU.
     pub(super) fn preempted(&mut self, number: u32) {
         self.seen[number as usize].preempted = true;
     }
 
-    /// A vCPU wakes up.
     pub(super) fn woke(&mut self, number: u32) {
         self.seen[number as usize].woken = true;
     }

@@ -13,7 +13,7 @@ use crate::sched::core::Queues;
 use crate::sched::starts::Starts;
 
 use super::Ground;
-use super::world::{Attack, HONEST, Memories, SLICE_NS, Setting, World, WorldEnd};
+use super::world::{Attack, HONEST, SLICE_NS, Setting, World, WorldEnd, memories};
 
 /// The time at which a run ends whose script is not read to its end.
 const LONGEST_NS: u64 = 300 * SLICE_NS;
@@ -29,7 +29,6 @@ fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
     let Clock::Simulated(clock) = &ground.clock else { unreachable!("just made") };
     clock.set(Moment { ns: 1, tsc: 1 });
     let count = setting.hostile + 1;
-    let memories = Memories::take(setting.vcpus, count);
     let guest = |(index, memory)| {
         let mut guest = ground.guest_of_our_own(memory, true);
         (guest.index, guest.first_vcpu) = (index, index as u32 * setting.vcpus);
@@ -40,7 +39,7 @@ fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
         }
         guest
     };
-    let guests: Vec<_> = memories.all.iter().take(count).enumerate().map(guest).collect();
+    let guests: Vec<_> = memories(setting.vcpus, count).into_iter().enumerate().map(guest).collect();
     let mut world = World::new(setting, &guests, clock, &ground.notes, Script::new(script));
     world.run(length_ns);
     world.end()
@@ -71,24 +70,22 @@ fn execute(bytes: &[u8]) {
     check_share(setting, &ended);
 }
 
-/// The most that the honest guest may lack of its share, whatever the others do: each of their vCPUs may be ahead by the credit, which is a
-/// slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle of a slice.
-fn most_lacking_ns(setting: Setting) -> u64 {
+/// The honest guest's vCPUs always want to run: it gets its share at least. What it may lack, whatever the others do: each of their vCPUs
+/// may be ahead by the credit, which is a slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle
+/// of a slice.
+fn check_share(setting: Setting, ended: &WorldEnd) {
     let slice_ns = if setting.grace { SLICE_NS * 3 / 2 } else { SLICE_NS };
     let ahead_ns = setting.hostile as u64 * u64::from(setting.vcpus) * (SLICE_NS + slice_ns);
-    ahead_ns + setting.pcpus as u64 * slice_ns
-}
-
-/// The honest guest's vCPUs always want to run: it gets its share at least.
-fn check_share(setting: Setting, ended: &WorldEnd) {
+    let most_lacking_ns = ahead_ns + setting.pcpus as u64 * slice_ns;
     let guests = setting.hostile as u64 + 1;
     // All guests have the same number of vCPUs.
     let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;
-    let had_ns = ended.ran_ns[HONEST];
+    let ran_ns: Vec<u64> = ended.each_ns.iter().map(|each_ns| each_ns.iter().sum()).collect();
+    let had_ns = ran_ns[HONEST];
     assert!(
-        had_ns + most_lacking_ns(setting) >= fair_ns,
+        had_ns + most_lacking_ns >= fair_ns,
         "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} handoffs: {setting:?}",
-        &ended.ran_ns[1..],
+        &ran_ns[1..],
         ended.handed
     );
 }
@@ -139,11 +136,6 @@ mod tests {
                     let own = apart(setting, slices);
                     // The reference.
                     let one = apart(Setting { queues: Queues::One, ..setting }, slices);
-                    println!(
-                        "{pcpus} pCPUs, {} guests of {} vCPUs, {slices} slices: {own:.2} slices apart, {one:.2} with one queue",
-                        setting.hostile + 1,
-                        setting.vcpus
-                    );
                     assert!(
                         own <= MOST_APART_SLICES as f64,
                         "{own} slices apart, {one} with one queue: {setting:?}"

@@ -32,7 +32,8 @@ impl Ground {
 
     /// A guest that shares nothing with the VMM.
     pub(super) fn guest(&self, vcpus: u32) -> GuestRun<'_> {
-        GuestRun::new(vcpus, tsc(), &self.clock, &self.watcher, &self.notes)
+        let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
+        GuestRun::new(vcpus, tsc, &self.clock, &self.watcher, &self.notes)
     }
 
     /// A guest with as many vCPUs as `memory` has room for. `vmm_schedules`: the VMM writes its `preempted` flags.
@@ -43,11 +44,7 @@ impl Ground {
     }
 }
 
-fn tsc() -> GuestTsc {
-    GuestTsc::new(TscRate::of_khz(1_000_000), 0)
-}
-
-fn image() -> &'static Image {
+pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(Image::embedded)
 }

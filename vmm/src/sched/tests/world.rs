@@ -17,8 +17,7 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::simulated::Alarm;
-use crate::sched::slice::SliceTimer;
+use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Rules, Sched, Share};
 
@@ -66,15 +65,206 @@ pub(super) enum Attack {
     PassAroundOne,
 }
 
-/// The behaviour of the vCPUs of all guests.
-struct Behaviour<'s> {
-    setting: Setting,
-    script: Script<'s>,
+thread_local! {
+    static KEPT: RefCell<BTreeMap<u32, Vec<&'static Memory>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-impl<'s> Behaviour<'s> {
-    fn new(setting: Setting, script: Script<'s>) -> Self {
-        Self { setting, script }
+/// Memories of `count` guests with `vcpus` vCPUs each and empty shared state, kept for the next execution: to map them and to fault
+/// them in takes longer than to play.
+pub(super) fn memories(vcpus: u32, count: usize) -> Vec<&'static Memory> {
+    KEPT.with_borrow_mut(|kept| {
+        let all = kept.entry(vcpus).or_default();
+        while all.len() < count {
+            all.push(Box::leak(Box::new(Memory::new(LARGE_PAGE * 3, vcpus, 0, 0).expect("a few pages"))));
+        }
+        all[..count].iter().for_each(|memory| memory.clear_shared(LOCKS));
+        all[..count].to_vec()
+    })
+}
+
+/// The pCPUs that were rung for, until they look.
+struct Rung {
+    some: PcpuSet,
+    all: Cell<bool>,
+}
+
+impl Bell for Rung {
+    fn ring(&self, pcpu: u32) {
+        self.some.insert(pcpu);
+    }
+
+    fn ring_all(&self) {
+        self.all.set(true);
+    }
+}
+
+enum Doing<'a> {
+    /// No vCPU; whether it is counted as idle.
+    Idle {
+        counted: bool,
+    },
+    /// It runs this one, which comes back for this reason if the timer does not ring before.
+    Runs {
+        task: Box<Task<'a>>,
+        began_ns: u64,
+        exit: Option<Exit>,
+    },
+    Ended,
+}
+
+struct Slot<'a> {
+    pcpu: Pcpu<'a>,
+    rings: Rings,
+    doing: Doing<'a>,
+    /// When something happens here next.
+    at_ns: u64,
+}
+
+/// The guests, the pCPUs, and the time.
+pub(super) struct World<'a, 's> {
+    setting: Setting,
+    core: Core<'a, Rung>,
+    clock: &'a SimulatedClock,
+    guests: &'a [GuestRun<'a>],
+    script: Script<'s>,
+    slots: Vec<Slot<'a>>,
+    /// CPU time of each vCPU of each guest in turns that have ended.
+    ran_ns: Vec<Vec<u64>>,
+    now_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct WorldEnd {
+    /// CPU time of each vCPU of each guest.
+    pub(super) each_ns: Vec<Vec<u64>>,
+    pub(super) length_ns: u64,
+    pub(super) handed: u64,
+}
+
+impl<'a, 's> World<'a, 's> {
+    pub(super) fn new(
+        setting: Setting,
+        guests: &'a [GuestRun<'a>],
+        clock: &'a SimulatedClock,
+        notes: &'a Notes,
+        script: Script<'s>,
+    ) -> Self {
+        let rules = Rules {
+            sched: Sched::Vmm,
+            share: setting.share,
+            slice: Duration::from_nanos(SLICE_NS),
+            grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
+            kick_yields: setting.kick_yields,
+        };
+        // The driver says what they come back with.
+        let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
+        let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
+        let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
+        let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
+        let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
+        let slots = (0..setting.pcpus as u32).map(|number| {
+            let rings = Rings::default();
+            // It is set as seldom as a real one.
+            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: true };
+            let observer = Observer::new(notes, number).expect("there is nothing to observe");
+            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm, SLICE_NS), None, observer);
+            Slot { pcpu, rings, doing: Doing::Idle { counted: false }, at_ns: 1 }
+        });
+        let slots = slots.collect();
+        let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
+        Self { setting, core, clock, guests, script, slots, ran_ns, now_ns: 1 }
+    }
+
+    pub(super) fn run(&mut self, length_ns: u64) {
+        while self.now_ns < length_ns && !self.is_over() {
+            self.step();
+            for guest in self.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
+                guest.stop();
+            }
+        }
+        self.guests.iter().for_each(GuestRun::stop);
+        // All pCPUs are kicked; those that run a vCPU come back at once.
+        self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
+        for _ in 0..4 * self.slots.len() {
+            if self.slots.iter().any(|slot| !matches!(slot.doing, Doing::Ended)) {
+                self.step();
+            }
+        }
+    }
+
+    /// Lets happen what happens next.
+    fn step(&mut self) {
+        let all = self.core.bell.all.take();
+        for slot in &mut self.slots {
+            let is_idle = matches!(slot.doing, Doing::Idle { .. });
+            if is_idle && (self.core.bell.some.remove(slot.pcpu.number) || all) {
+                slot.at_ns = slot.at_ns.min(self.now_ns);
+            }
+        }
+        let next = (0..self.slots.len()).min_by_key(|&slot| self.slots[slot].at_ns).expect("there are some");
+        self.now_ns = self.now_ns.max(self.slots[next].at_ns);
+        self.clock.set(Moment { ns: self.now_ns, tsc: self.now_ns });
+        match std::mem::replace(&mut self.slots[next].doing, Doing::Ended) {
+            Doing::Idle { counted } => self.look(next, counted),
+            Doing::Runs { task, began_ns, exit } => self.comes_back(next, task, began_ns, exit),
+            Doing::Ended => self.slots[next].at_ns = u64::MAX,
+        }
+    }
+
+    /// An idle pCPU looks what there is to do.
+    fn look(&mut self, slot: usize, counted: bool) {
+        if counted {
+            self.core.idle.leave(slot as u32);
+        }
+        let (task, at_ns) = match self.core.next(slot as u32) {
+            Next::Runs(task) => (Some(task), self.now_ns),
+            Next::Ends => (None, u64::MAX),
+            Next::Idles(until_ns) => {
+                self.slots[slot].doing = Doing::Idle { counted: true };
+                // A change that the bell does not tell is found a slice later.
+                (None, until_ns.unwrap_or(u64::MAX).clamp(self.now_ns + 1, self.now_ns + SLICE_NS))
+            }
+        };
+        self.slots[slot].at_ns = at_ns;
+        if let Some(task) = task {
+            self.begin(slot, task);
+        }
+    }
+
+    fn begin(&mut self, slot: usize, mut task: Box<Task<'a>>) {
+        task.last_pcpu = Some(slot as u32);
+        self.core.begin_turn(&mut task, &mut self.slots[slot].pcpu, self.now_ns, self.now_ns);
+        self.goes_on(slot, task, self.now_ns);
+    }
+
+    /// The vCPU runs until it comes back by itself, or the timer rings.
+    fn goes_on(&mut self, slot: usize, task: Box<Task<'a>>, began_ns: u64) {
+        let (after_ns, exit) = self.next(&task, self.now_ns - began_ns);
+        let (rings_at, exits_at) = (self.slots[slot].rings.next_ns(), self.now_ns.saturating_add(after_ns));
+        let exit = (exits_at < rings_at).then_some(exit);
+        self.slots[slot].at_ns = rings_at.min(exits_at).max(self.now_ns);
+        self.slots[slot].doing = Doing::Runs { task, began_ns, exit };
+    }
+
+    fn comes_back(&mut self, slot: usize, mut task: Box<Task<'a>>, began_ns: u64, exit: Option<Exit>) {
+        let (now_ns, here) = (self.now_ns, &mut self.slots[slot]);
+        let turn = if task.guest.stopping() {
+            Some(Turn::Stopped)
+        } else if let Some(exit) = exit {
+            self.core.exited(&mut task, &mut here.pcpu, exit)
+        } else {
+            here.rings.rang(now_ns);
+            self.core.rang(&mut task, &mut here.pcpu, now_ns)
+        };
+        let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
+        self.ran_ns[task.guest.index][task.vcpu.id as usize] += now_ns - began_ns;
+        match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, (began_ns, now_ns)) {
+            Some(next) => self.begin(slot, next),
+            None => {
+                self.slots[slot].doing = Doing::Idle { counted: false };
+                self.slots[slot].at_ns = now_ns;
+            }
+        }
     }
 
     /// Whether nothing new will happen: all vCPUs do as a script says, and that is at its end.
@@ -172,229 +362,6 @@ impl<'s> Behaviour<'s> {
         };
         (after_ns, exit)
     }
-}
-
-thread_local! {
-    static KEPT: RefCell<BTreeMap<u32, Vec<Memory>>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-/// Memories of guests with `vcpus` vCPUs each, kept for the next execution: to map them and to fault them in takes longer than to play.
-pub(super) struct Memories {
-    vcpus: u32,
-    pub(super) all: Vec<Memory>,
-}
-
-impl Memories {
-    /// Takes at least `count` memories. The first `count` have empty shared state.
-    pub(super) fn take(vcpus: u32, count: usize) -> Self {
-        let mut all = KEPT.with_borrow_mut(|kept| kept.remove(&vcpus)).unwrap_or_default();
-        all.iter().take(count).for_each(|memory| memory.clear_shared(LOCKS));
-        let more = count.saturating_sub(all.len());
-        all.extend((0..more).map(|_| Memory::new(LARGE_PAGE * 3, vcpus, 0, 0).expect("a few pages")));
-        Self { vcpus, all }
-    }
-}
-
-impl Drop for Memories {
-    fn drop(&mut self) {
-        let all = std::mem::take(&mut self.all);
-        KEPT.with_borrow_mut(|kept| kept.insert(self.vcpus, all));
-    }
-}
-
-/// The pCPUs that were rung for, until they look.
-pub(in crate::sched) struct Rung {
-    pub(in crate::sched) some: PcpuSet,
-    all: Cell<bool>,
-}
-
-impl Rung {
-    pub(in crate::sched) fn new(pcpus: u32) -> Self {
-        Self { some: PcpuSet::new(pcpus), all: Cell::new(false) }
-    }
-}
-
-impl Bell for Rung {
-    fn ring(&self, pcpu: u32) {
-        self.some.insert(pcpu);
-    }
-
-    fn ring_all(&self) {
-        self.all.set(true);
-    }
-}
-
-/// A pCPU's timer, which is set as seldom as a real one.
-type DearAlarm = Alarm<true>;
-
-enum Doing<'a> {
-    /// No vCPU; whether it is counted as idle.
-    Idle {
-        counted: bool,
-    },
-    /// It runs this one, which comes back for this reason if the timer does not ring before.
-    Runs {
-        task: Box<Task<'a>>,
-        began_ns: u64,
-        exit: Option<Exit>,
-    },
-    Ended,
-}
-
-struct Slot<'a> {
-    pcpu: Pcpu<'a, DearAlarm>,
-    alarm: DearAlarm,
-    doing: Doing<'a>,
-    /// When something happens here next.
-    at_ns: u64,
-}
-
-/// The guests, the pCPUs, and the time.
-pub(super) struct World<'a, 's> {
-    setting: Setting,
-    core: Core<'a, Rung>,
-    clock: &'a SimulatedClock,
-    guests: &'a [GuestRun<'a>],
-    behaviour: Behaviour<'s>,
-    slots: Vec<Slot<'a>>,
-    /// CPU time of each vCPU of each guest in turns that have ended.
-    ran_ns: Vec<Vec<u64>>,
-    now_ns: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct WorldEnd {
-    pub(super) ran_ns: Vec<u64>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare them"))]
-    pub(super) each_ns: Vec<Vec<u64>>,
-    pub(super) length_ns: u64,
-    pub(super) handed: u64,
-}
-
-impl<'a, 's> World<'a, 's> {
-    pub(super) fn new(
-        setting: Setting,
-        guests: &'a [GuestRun<'a>],
-        clock: &'a SimulatedClock,
-        notes: &'a Notes,
-        script: Script<'s>,
-    ) -> Self {
-        let rules = Rules {
-            sched: Sched::Vmm,
-            share: setting.share,
-            slice: Duration::from_nanos(SLICE_NS),
-            grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
-            kick_yields: setting.kick_yields,
-        };
-        // The driver says what they come back with.
-        let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
-        let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
-        let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
-        let bell = Rung::new(setting.pcpus as u32);
-        let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
-        let slots = (0..setting.pcpus as u32).map(|number| {
-            let alarm = DearAlarm::default();
-            let observer = Observer::new(notes, number).expect("there is nothing to observe");
-            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
-            Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
-        });
-        let slots = slots.collect();
-        let behaviour = Behaviour::new(setting, script);
-        let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
-        Self { setting, core, clock, guests, behaviour, slots, ran_ns, now_ns: 1 }
-    }
-
-    pub(super) fn run(&mut self, length_ns: u64) {
-        while self.now_ns < length_ns && !self.behaviour.is_over() {
-            self.step();
-            for guest in self.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
-                guest.stop();
-            }
-        }
-        self.guests.iter().for_each(GuestRun::stop);
-        // All pCPUs are kicked; those that run a vCPU come back at once.
-        self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
-        for _ in 0..4 * self.slots.len() {
-            if self.slots.iter().any(|slot| !matches!(slot.doing, Doing::Ended)) {
-                self.step();
-            }
-        }
-    }
-
-    /// Lets happen what happens next.
-    fn step(&mut self) {
-        let all = self.core.bell.all.take();
-        for slot in &mut self.slots {
-            let is_idle = matches!(slot.doing, Doing::Idle { .. });
-            if is_idle && (self.core.bell.some.remove(slot.pcpu.number) || all) {
-                slot.at_ns = slot.at_ns.min(self.now_ns);
-            }
-        }
-        let next = (0..self.slots.len()).min_by_key(|&slot| self.slots[slot].at_ns).expect("there are some");
-        self.now_ns = self.now_ns.max(self.slots[next].at_ns);
-        self.clock.set(Moment { ns: self.now_ns, tsc: self.now_ns });
-        match std::mem::replace(&mut self.slots[next].doing, Doing::Ended) {
-            Doing::Idle { counted } => self.look(next, counted),
-            Doing::Runs { task, began_ns, exit } => self.comes_back(next, task, began_ns, exit),
-            Doing::Ended => self.slots[next].at_ns = u64::MAX,
-        }
-    }
-
-    /// An idle pCPU looks what there is to do.
-    fn look(&mut self, slot: usize, counted: bool) {
-        if counted {
-            self.core.idle.leave(slot as u32);
-        }
-        let (task, at_ns) = match self.core.next(slot as u32) {
-            Next::Runs(task) => (Some(task), self.now_ns),
-            Next::Ends => (None, u64::MAX),
-            Next::Idles(until_ns) => {
-                self.slots[slot].doing = Doing::Idle { counted: true };
-                // A change that the bell does not tell is found a slice later.
-                (None, until_ns.unwrap_or(u64::MAX).clamp(self.now_ns + 1, self.now_ns + SLICE_NS))
-            }
-        };
-        self.slots[slot].at_ns = at_ns;
-        if let Some(task) = task {
-            self.begin(slot, task);
-        }
-    }
-
-    fn begin(&mut self, slot: usize, mut task: Box<Task<'a>>) {
-        task.last_pcpu = Some(slot as u32);
-        self.core.begin_turn(&mut task, &mut self.slots[slot].pcpu, self.now_ns, self.now_ns);
-        self.goes_on(slot, task, self.now_ns);
-    }
-
-    /// The vCPU runs until it comes back by itself, or the timer rings.
-    fn goes_on(&mut self, slot: usize, task: Box<Task<'a>>, began_ns: u64) {
-        let (after_ns, exit) = self.behaviour.next(&task, self.now_ns - began_ns);
-        let (rings_at, exits_at) = (self.slots[slot].alarm.rings_at(), self.now_ns.saturating_add(after_ns));
-        let exit = (exits_at < rings_at).then_some(exit);
-        self.slots[slot].at_ns = rings_at.min(exits_at).max(self.now_ns);
-        self.slots[slot].doing = Doing::Runs { task, began_ns, exit };
-    }
-
-    fn comes_back(&mut self, slot: usize, mut task: Box<Task<'a>>, began_ns: u64, exit: Option<Exit>) {
-        let (now_ns, here) = (self.now_ns, &mut self.slots[slot]);
-        let turn = if task.guest.stopping() {
-            Some(Turn::Stopped)
-        } else if let Some(exit) = exit {
-            self.core.exited(&mut task, &mut here.pcpu, exit)
-        } else {
-            here.alarm.rang(now_ns);
-            self.core.rang(&mut task, &mut here.pcpu, now_ns)
-        };
-        let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
-        self.ran_ns[task.guest.index][task.vcpu.id as usize] += now_ns - began_ns;
-        match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, (began_ns, now_ns)) {
-            Some(next) => self.begin(slot, next),
-            None => {
-                self.slots[slot].doing = Doing::Idle { counted: false };
-                self.slots[slot].at_ns = now_ns;
-            }
-        }
-    }
 
     /// Sees that everybody is there, once.
     pub(super) fn end(self) -> WorldEnd {
@@ -406,7 +373,48 @@ impl<'a, 's> World<'a, 's> {
         let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
-        let of_guests = ran_ns.iter().map(|each| each.iter().sum()).collect();
-        WorldEnd { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
+        WorldEnd { each_ns: ran_ns, length_ns: now_ns, handed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::Clock;
+    use crate::sched::tests::Ground;
+
+    #[test]
+    fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
+        let (ground, clock) = (Ground::new(Clock::Host), SimulatedClock::default());
+        let guests = [ground.guest(2)];
+        let (share, queues, attack) = (Share::Vcpu, Queues::PerPcpu, Attack::Anything);
+        let setting = Setting {
+            share,
+            pcpus: 4,
+            queues,
+            hostile: 0,
+            vcpus: 2,
+            grace: false,
+            kick_yields: false,
+            attack,
+        };
+        let world = World::new(setting, &guests, &clock, &ground.notes, Script::new(&[]));
+        let World { core, mut slots, .. } = world;
+        let mut begins = |number: u32| {
+            let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };
+            task.last_pcpu = Some(number);
+            core.begin_turn(&mut task, &mut slots[number as usize].pcpu, 1, 1);
+            task
+        };
+        let (mut kicker, sleeper) = (begins(0), begins(2));
+        let slept = core.end_turn(sleeper, &mut slots[2].pcpu, Turn::Waits, (1, 2));
+        assert!(slept.is_none());
+        for idle in [1, 2, 3] {
+            assert!(matches!(core.next(idle), Next::Idles(..)), "pCPU {idle} has nothing to run");
+        }
+        assert!(core.exited(&mut kicker, &mut slots[0].pcpu, Exit::Kick(1)).is_none());
+        assert_eq!(core.bell.some.iter().collect::<Vec<_>>(), [2]);
+        let Next::Runs(woken) = core.next(2) else { panic!("the vCPU is ready") };
+        assert_eq!(woken.number(), 1);
     }
 }
