@@ -63,12 +63,10 @@ impl Results<'_> {
             Some(control) => self.comparison(&control.compare, &control.at),
             None => self.summary.control.as_ref(),
         };
-        let agreement = match &row.ours {
-            _ if is_beyond => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
-            Ours::Share { .. } => Agreement::of_share(&row.value, row.within, found.estimate.as_ref()),
-            Ours::Ratio { .. } | Ours::Slowdown { .. } => {
-                Agreement::of(&row.value, row.within, found.estimate.as_ref())
-            }
+        let is_share = matches!(row.ours, Ours::Share { .. });
+        let agreement = match is_beyond {
+            true => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
+            false => Agreement::of(&row.value, row.within, found.estimate.as_ref(), is_share),
         };
         Reproduced {
             published: row.clone(),
