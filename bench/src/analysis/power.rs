@@ -31,11 +31,11 @@ fn of_normal(n: usize) -> Option<f64> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use haltkick_vmm::{Image, OurGuest};
+    use haltkick_vmm::Image;
 
     use super::*;
     use crate::analysis::significance::{corrected, p_of_difference};
-    use crate::analysis::statistics::{Verdict, median};
+    use crate::analysis::statistics::median;
     use crate::analysis::summary::Summary;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
@@ -102,33 +102,6 @@ mod tests {
             let shown = known.entry((blocks, settings)).or_insert_with(|| doublings_shown(blocks, settings));
             assert!(settings == 0 || *shown >= 0.95, "{name}: {blocks} at {settings} settings: {shown}");
         }
-    }
-
-    /// Throughputs as `overcommit` found them, and twice its scatter: half of its ratios scatter by 9 % from block to block.
-    #[test]
-    fn a_quick_look_at_overcommit_shows_what_paravirtual_locks_gain() {
-        const TRIES: u64 = 100;
-        let (.., plan) = built_in_plans().find(|(name, ..)| name == "overcommit --quick").unwrap();
-        let truth = |asked: OurGuest<'_>| {
-            let gain = match asked.guest.vcpus / asked.run.cpus.len() as u32 {
-                1 => 0.95,
-                2 => 1.39,
-                4 => 2.18,
-                _ => 4.89,
-            };
-            if asked.guest.pv { 4e5 * gain } else { 4e5 }
-        };
-        let shows = |seed| {
-            let mut records = World::new(seed).truth(truth).shape(Shape::LogNormal(0.12)).records(&plan);
-            // Lock-free runs that scatter are marked; this is about what is valid.
-            records.iter_mut().for_each(|record| record.trusted = true);
-            let comparisons = Summary::new(&plan.outline, &records).comparisons;
-            let of_gain =
-                comparisons.iter().filter(|it| it.name == "PV/virt-tas" && it.setting["ratio"] != "1");
-            of_gain.filter(|it| it.verdict == Verdict::Faster).count() == 3
-        };
-        let shown = (0..TRIES).filter(|seed| shows(*seed)).count();
-        assert!(shown >= 95, "{shown} of {TRIES}");
     }
 
     #[test]

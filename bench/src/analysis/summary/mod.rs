@@ -315,24 +315,3 @@ fn idle(records: &[Record]) -> Option<String> {
         )
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::synthetic::{Shape, Sketch, World};
-
-    #[test]
-    fn a_known_difference_is_found_and_the_control_shows_none() {
-        let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().control("a").plan(12);
-        let world = World::new(1)
-            .truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.8e6 })
-            .shape(Shape::Normal(0.02));
-        let summary = world.summary(&plan);
-        for comparison in &summary.comparisons {
-            let interval = comparison.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
-            assert_eq!(comparison.verdict, Verdict::Slower);
-            assert!(interval.low < 0.8 && 0.8 < interval.high, "{comparison:?}");
-        }
-        assert_eq!(summary.control.unwrap().verdict, Verdict::NoDifferenceShown);
-    }
-}
