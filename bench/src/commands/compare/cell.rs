@@ -98,9 +98,8 @@ impl Cell {
 
     /// How many of its runs are invalid, and where it is, if the cell is invalid for that.
     pub(super) fn lost_validity(&self) -> Option<String> {
-        let lost = self.validity.iter().find(|(_, valid)| trust::is_lost(valid));
-        let (what, valid) = lost?;
-        let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
+        let (what, valid) = self.validity.iter().find(|(_, valid)| trust::is_lost(valid))?;
+        let spoiled = trust::spoiled(valid);
         let Comparison { arm, setting, .. } = &self.shown;
         Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
     }
@@ -150,10 +149,11 @@ impl Values {
 
     /// The p-value of a loss as great as `limit` says; none of too few runs.
     fn p_value(&self, limit: f64) -> Option<f64> {
-        let values = |rates: &[Rate]| rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>();
         match self {
-            Self::Pairs(ratios) => significance::p_of_pairs(&values(ratios), limit),
-            Self::Groups(above, below) => significance::p_of_groups(&values(above), &values(below), limit),
+            Self::Pairs(ratios) => significance::p_of_pairs(&rate::values(ratios), limit),
+            Self::Groups(above, below) => {
+                significance::p_of_groups(&rate::values(above), &rate::values(below), limit)
+            }
         }
     }
 }
