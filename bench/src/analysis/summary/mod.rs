@@ -245,12 +245,18 @@ impl Summary {
         format!("{} runs in {fewest}{} blocks{again}", self.runs, self.blocks)
     }
 
-    pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {
+    /// The comparison called `name` at a setting.
+    pub(crate) fn comparison(&self, name: &str, setting: &Setting) -> Option<&Comparison> {
+        self.comparisons.iter().find(|it| it.name == name && it.setting == *setting)
+    }
+
+    pub(crate) fn row(&self, setting: &Setting, arm: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.role != Role::Control && row.arm == arm && row.setting == *setting)
     }
 }
 
-pub(super) type Setting = BTreeMap<String, String>;
+/// Settings that vary, with their values.
+pub(crate) type Setting = BTreeMap<String, String>;
 
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {

@@ -8,9 +8,9 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Setting, Summary};
 use crate::record::Record;
-use crate::record::place::{Place, Role};
+use crate::record::place::{Place, Role, slug};
 use crate::show::svg::Svg;
 
 /// A picture with what to say about it.
@@ -38,8 +38,6 @@ pub(crate) struct Data<'a> {
     /// vCPUs of all guests of each run.
     vcpus: BTreeMap<&'a str, usize>,
 }
-
-pub(crate) type Setting = BTreeMap<String, String>;
 
 impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
@@ -69,6 +67,28 @@ impl<'a> Data<'a> {
         let mut settings: Vec<&Setting> = self.runs.keys().copied().collect();
         settings.sort_by_key(|setting| self.summary.outline.rank(setting));
         settings
+    }
+
+    /// Settings without these keys, each once, in the order of the file.
+    fn without(&self, keys: &[&String]) -> Vec<Setting> {
+        let mut rest: Vec<Setting> = vec![];
+        for setting in self.settings() {
+            let mut setting = setting.clone();
+            setting.retain(|key, _| !keys.contains(&key));
+            if !rest.contains(&setting) {
+                rest.push(setting);
+            }
+        }
+        rest
+    }
+
+    /// Name and title of the picture at these settings, of several alike.
+    fn named(&self, name: &str, title: &str, fixed: &Setting) -> (String, String) {
+        if fixed.is_empty() {
+            return (name.into(), title.into());
+        }
+        let of = self.name(fixed);
+        (format!("{name}-{}", slug(&of)), format!("{title}: {of}"))
     }
 
     fn arms(&self) -> &'a [String] {

@@ -8,7 +8,6 @@ use super::{Data, Picture, Setting};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
-use crate::record::place::slug;
 use crate::show::svg::{Anchor, Svg, WIDTH, round_step, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
@@ -37,14 +36,7 @@ struct Frame<'a> {
 
 pub(super) fn maps(data: &Data<'_>) -> Vec<Picture> {
     let Some(frame) = frame(data) else { return vec![] };
-    let mut fixed: Vec<Setting> = vec![];
-    for setting in data.settings() {
-        let mut setting = setting.clone();
-        [&frame.x.key, &frame.y.key].into_iter().for_each(|key| _ = setting.remove(key));
-        if !fixed.contains(&setting) {
-            fixed.push(setting);
-        }
-    }
+    let fixed = data.without(&[&frame.x.key, &frame.y.key]);
     fixed.iter().map(|fixed| picture(data, &frame, fixed)).collect()
 }
 
@@ -64,11 +56,8 @@ fn frame<'a>(data: &Data<'a>) -> Option<Frame<'a>> {
 
 fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
     let Frame { asked, x, y, end } = frame;
-    let (mut name, mut title) = ("map".to_owned(), format!("{} by {} and {}", asked.name, x.key, y.key));
-    if !fixed.is_empty() {
-        let of = data.name(fixed);
-        (name, title) = (format!("{name}-{}", slug(&of)), format!("{title}: {of}"));
-    }
+    let title = format!("{} by {} and {}", asked.name, x.key, y.key);
+    let (name, title) = data.named("map", &title, fixed);
     let (better, worse) = asked.of.words();
     let caption = format!(
         "{} divided by {} in the same block: each field is an estimate (Hodges-Lehmann), where there is room with its 95 % interval{}. \
@@ -113,8 +102,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
         for (row, at_y) in y.values.iter().enumerate() {
             let mut setting = fixed.clone();
             setting.extend([(x.key.clone(), at_x.clone()), (y.key.clone(), at_y.clone())]);
-            let is_it = |it: &&Comparison| it.name == asked.name && it.setting == setting;
-            let found = data.summary.comparisons.iter().find(is_it);
+            let found = data.summary.comparison(&asked.name, &setting);
             field(&mut svg, found, *end, (left, top + row as f64 * HEIGHT), (width - 2.0, HEIGHT - 2.0));
         }
     }
