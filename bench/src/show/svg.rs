@@ -33,20 +33,12 @@ pub(crate) fn colour(index: usize) -> String {
     format!("var(--c{index})")
 }
 
-/// The shade of an activity: 0 the darkest.
-pub(crate) fn shade(index: usize) -> String {
-    format!("var(--a{index})")
-}
-
+/// The shades of activities, the darkest first.
+pub(crate) const SHADES: [&str; 5] = ["var(--a0)", "var(--a1)", "var(--a2)", "var(--a3)", "var(--a4)"];
 /// The colour of text.
-pub(crate) fn ink() -> String {
-    "var(--ink)".into()
-}
-
+pub(crate) const INK: &str = "var(--ink)";
 /// The colour of a lock whose holder is not running.
-pub(crate) fn held() -> String {
-    "var(--held)".into()
-}
+pub(crate) const HELD: &str = "var(--held)";
 
 /// How the line of series `index` is dashed: none of those that share a colour like another.
 fn dash(index: usize) -> &'static str {

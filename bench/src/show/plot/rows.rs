@@ -10,7 +10,7 @@ use crate::analysis::pairs::sorted;
 use crate::analysis::statistics::Estimate;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
-use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, shade, text_width};
+use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
 use crate::text::quantity::{count, significant};
 
 const ROW: f64 = 17.0;
@@ -117,21 +117,55 @@ fn picture<T>(
 }
 
 /// Shades of what vCPUs do, the same in all pictures.
-const HOLDING: usize = 0;
-const FIRST: usize = 1;
-const WAITING: usize = 2;
-const WORKING: usize = 3;
-const OTHER: usize = 4;
+const HOLDING: &str = SHADES[0];
+const FIRST: &str = SHADES[1];
+const WAITING: &str = SHADES[2];
+const WORKING: &str = SHADES[3];
+const OTHER: &str = SHADES[4];
 
 /// A stacked bar: shares of the whole, and a remark next to it.
 type Bar = (Vec<f64>, String);
 
 struct Chart {
+    name: &'static str,
+    title: &'static str,
+    caption: &'static str,
     label: &'static str,
     /// Name and shade of each part.
-    parts: &'static [(&'static str, usize)],
+    parts: [(&'static str, &'static str); 4],
     remark_title: &'static str,
 }
+
+const TIME: Chart = Chart {
+    name: "time",
+    title: "Where the time went",
+    caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
+              the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
+              window in which the lock's holder was preempted.",
+    label: "Where the time of the pCPUs went",
+    parts: [
+        ("holding the lock", HOLDING),
+        ("waiting on the pCPU", WAITING),
+        ("thinking", WORKING),
+        ("idle, exits, switching", OTHER),
+    ],
+    remark_title: "lock held by a vCPU without pCPU",
+};
+
+const PREEMPTIONS: Chart = Chart {
+    name: "preemptions",
+    title: "What preempted vCPUs were doing",
+    caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
+              vCPUs want a pCPU.",
+    label: "What vCPUs were doing when they were taken off their pCPU",
+    parts: [
+        ("holding the lock", HOLDING),
+        ("first in the queue", FIRST),
+        ("waiting", WAITING),
+        ("neither", OTHER),
+    ],
+    remark_title: "preemptions per second",
+};
 
 /// Why the time cannot be divided up, if it cannot.
 fn indivisible(record: &Record) -> Option<&'static str> {
@@ -148,55 +182,19 @@ fn indivisible(record: &Record) -> Option<&'static str> {
 }
 
 pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
-    let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
-    if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
-        return Some(Picture::not_drawn(name, title, reason));
+    let share_pcpus = records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len());
+    let reason = records.clone().find_map(|record| indivisible(record)).or_else(|| {
+        share_pcpus.then_some("several guests shared the pCPUs, and each record has the time of its own")
+    });
+    match reason {
+        Some(reason) => Some(Picture::not_drawn(TIME.name.into(), TIME.title.into(), reason)),
+        None => stacked(data, &TIME, time_bar),
     }
-    if records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len()) {
-        let reason = "several guests shared the pCPUs, and each record has the time of its own";
-        return Some(Picture::not_drawn(name, title, reason));
-    }
-    let chart = Chart {
-        label: "Where the time of the pCPUs went",
-        parts: &[
-            ("holding the lock", HOLDING),
-            ("waiting on the pCPU", WAITING),
-            ("thinking", WORKING),
-            ("idle, exits, switching", OTHER),
-        ],
-        remark_title: "lock held by a vCPU without pCPU",
-    };
-    Some(Picture {
-        name,
-        title,
-        caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
-                  the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
-                  window in which the lock's holder was preempted."
-            .into(),
-        svg: Some(stacked(data, &chart, time_bar)?),
-    })
 }
 
 pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
-    let chart = Chart {
-        label: "What vCPUs were doing when they were taken off their pCPU",
-        parts: &[
-            ("holding the lock", HOLDING),
-            ("first in the queue", FIRST),
-            ("waiting", WAITING),
-            ("neither", OTHER),
-        ],
-        remark_title: "preemptions per second",
-    };
-    Some(Picture {
-        name: "preemptions".into(),
-        title: "What preempted vCPUs were doing".into(),
-        caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
-                  vCPUs want a pCPU."
-            .into(),
-        svg: Some(stacked(data, &chart, preemption_bar)?),
-    })
+    stacked(data, &PREEMPTIONS, preemption_bar)
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
@@ -244,28 +242,30 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
 }
 
 /// One bar per setting and arm; none if no arm has one.
-fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Svg> {
+fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Picture> {
     let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
     let top = key.height() + 22.0;
     let above = |svg: &mut Svg, _: &Rows, _: f64| {
-        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, &shade(chart.parts[part].1), at));
+        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
         Rows::remarks_title(svg, top - 4.0, chart.remark_title);
     };
     let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &Vec<f64>), top: f64| {
         draw_bar(svg, chart, (arm, shares.as_slice()), rows, top);
     };
-    picture(data, (top, chart.label), bar, above, draw)
+    let svg = Some(picture(data, (top, chart.label), bar, above, draw)?);
+    let Chart { name, title, caption, .. } = chart;
+    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
 }
 
 fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &Rows, y: f64) {
     const HEIGHT: f64 = 13.0;
     let width = rows.right - rows.left;
     let mut x = rows.left;
-    for (share, (part, shade_of)) in shares.iter().zip(chart.parts) {
+    for (share, (part, shade)) in shares.iter().zip(chart.parts) {
         let part_width = (share * width).min(rows.right - x).max(0.0);
         let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
         if part_width > 0.05 {
-            svg.rectangle((x, y + 1.0), part_width, HEIGHT, &shade(*shade_of), &tip);
+            svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
         }
         x += part_width;
     }
