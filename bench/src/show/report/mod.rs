@@ -96,10 +96,9 @@ fn sections(
     pictures: &[Picture],
 ) -> Vec<Section> {
     let of_kernels = summary.of_kernels;
-    let figures = if of_kernels { figures::of_kernels(summary) } else { figures::figures(summary) };
     let mut sections = vec![
         Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", html! { (warnings(summary)) (figures) }),
+        Section::new("figures", "Figures", html! { (warnings(summary)) (figures::figures(summary)) }),
     ];
     let below = [
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
