@@ -2,11 +2,8 @@
 //!
 //! A difference is told where the table marks one: both follow [`multiplicity`].
 
-use std::collections::BTreeMap;
-
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
-use crate::analysis::summary::trust;
-use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary, trust};
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;
@@ -157,7 +154,7 @@ fn over_seeds(summary: &Summary) -> Option<Finding> {
 }
 
 /// "ratio 8, slice 1ms".
-pub(crate) fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>) -> String {
+pub(crate) fn setting_name(summary: &Summary, setting: &Setting) -> String {
     let name = summary.outline.name(setting);
     if name.is_empty() { "the only setting".into() } else { name }
 }

@@ -3,12 +3,10 @@
 //! Names are as they are in records, so that both join, also where a spreadsheet would take one for a formula: docs/data.md says how to
 //! open such a file.
 
-use std::collections::BTreeMap;
-
 use csv::Writer;
 
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Setting, Summary};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::figures::LOCK_EVENT;
@@ -82,7 +80,7 @@ impl<'a> Table<'a> {
         table
     }
 
-    fn line(&mut self, setting: &BTreeMap<String, String>, fields: &[&str]) {
+    fn line(&mut self, setting: &Setting, fields: &[&str]) {
         let outline = self.outline;
         let values = outline.setting_values(setting);
         let experiment = std::iter::once(outline.experiment.as_str());
@@ -92,7 +90,7 @@ impl<'a> Table<'a> {
     /// A figure by its estimate; where there is none, which needs values above 0, by its median of some runs.
     fn figure(
         &mut self,
-        setting: &BTreeMap<String, String>,
+        setting: &Setting,
         [arm, baseline, metric]: [&str; 3],
         (runs, median): (usize, Option<f64>),
         estimate: Option<&Estimate>,

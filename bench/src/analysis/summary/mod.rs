@@ -258,6 +258,12 @@ impl Summary {
 /// Settings that vary, with their values.
 pub(crate) type Setting = BTreeMap<String, String>;
 
+/// `ratio 8, slice 1ms` behind `before`, or nothing where nothing varies.
+pub(crate) fn words(before: &str, setting: &Setting) -> String {
+    let words: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    if words.is_empty() { String::new() } else { format!("{before}{}", words.join(", ")) }
+}
+
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {
         return vec![];

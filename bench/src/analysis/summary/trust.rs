@@ -4,8 +4,8 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use super::Setting;
 use super::placed::{Placed, settings};
+use super::{Setting, words};
 use crate::experiment::outline::{Outline, OutlineComparison};
 use crate::record::Record;
 
@@ -48,12 +48,6 @@ pub(crate) fn spoiled(valid: &[bool]) -> usize {
     valid.iter().filter(|is_valid| !**is_valid).count()
 }
 
-/// " at ratio 8", or nothing where nothing varies.
-pub(crate) fn at(setting: &Setting) -> String {
-    let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
-    if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) }
-}
-
 /// The first few of what was lost, and how many more there are.
 pub(crate) fn first_of(lost: &[String]) -> String {
     const MOST_NAMED: usize = 3;
@@ -78,7 +72,7 @@ fn warning(
     }
     let lost = known.iter().filter(|(_, valid)| is_lost(valid));
     let lost: Vec<String> = lost
-        .map(|(setting, valid)| format!("{} of {}{}", spoiled(valid), valid.len(), at(setting)))
+        .map(|(setting, valid)| format!("{} of {}{}", spoiled(valid), valid.len(), words(" at ", setting)))
         .collect();
     (!lost.is_empty()).then(|| {
         format!("{what} is not valid, more than 29 % of its {unit} being invalid: {}", first_of(&lost))

@@ -6,8 +6,7 @@ use super::Side;
 use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::trust;
-use crate::analysis::summary::{Comparison, comparison};
+use crate::analysis::summary::{Comparison, comparison, trust, words};
 use crate::experiment::measure::Measure;
 use crate::record::figures::Better;
 use crate::record::place::slug;
@@ -101,7 +100,7 @@ impl Cell {
         let (what, valid) = self.validity.iter().find(|(_, valid)| trust::is_lost(valid))?;
         let spoiled = trust::spoiled(valid);
         let Comparison { arm, setting, .. } = &self.shown;
-        Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
+        Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), words(" at ", setting)))
     }
 
     /// The chance of its loss, and the least that it could have been with as many runs, for a true loss as `limit` says. A lock

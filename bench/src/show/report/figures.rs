@@ -1,13 +1,13 @@
 //! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials, lock events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
 
 use super::headed;
 use crate::analysis::findings::setting_name;
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary, words};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
 use crate::record::place::{Place, Role};
@@ -244,7 +244,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         }
         @if let Some(control) = &summary.control {
             p {
-                "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
+                "A/A pair (" (control.arm) (words(", ", &control.setting)) "): "
                 (control.as_ratio()) " " (table::mark(control)) ", "
                 (control.verdict.word(&control.of))
             }
@@ -331,7 +331,7 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
         records.iter().filter(|record| record.place.as_ref().is_some_and(is_of_arm)).collect();
     let events = records.iter().flat_map(|record| record.lock_events.iter());
     let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
-    let mut settings: Vec<&BTreeMap<String, String>> =
+    let mut settings: Vec<&Setting> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
     settings.dedup();
@@ -346,7 +346,7 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
     (!names.is_empty()).then(table)
 }
 
-fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
+fn events_at(records: &[&Record], setting: &Setting, name: &str) -> String {
     let here =
         records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
     let (mut events, mut acquisitions) = (0.0, 0.0);
