@@ -120,7 +120,7 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let y = kind.y.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
-    for tick in y.ticks() {
+    for tick in y.ticks(7) {
         svg.line("grid", (LEFT, y.at(tick)), (right, y.at(tick)), "");
         svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(kind.tick)(tick));
     }

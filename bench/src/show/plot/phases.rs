@@ -162,7 +162,7 @@ fn field(
         Some(interval) => {
             let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
             svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
-            svg.styled_text("", (middle.0, middle.1 + 8.0), Anchor::Middle, "font-size:10px", &interval);
+            svg.text("small", (middle.0, middle.1 + 8.0), Anchor::Middle, &interval);
         }
         None => {
             svg.text("", middle, Anchor::Middle, &format!("{}{mark}", short_ratio(estimate.hodges_lehmann)))
@@ -170,7 +170,7 @@ fn field(
     }
 }
 
-/// Size of the intervals' texts.
+/// Size of the intervals' texts, `.small` in the style.
 const SMALL: f64 = 10.0;
 
 fn interval(estimate: &Estimate) -> Option<String> {
@@ -220,8 +220,8 @@ mod tests {
     const RATIOS: [&str; 8] = ["1", "2", "3", "4", "6", "8", "16", "32"];
     const THINKS: [&str; 5] = ["0ns", "1us", "4us", "19us", "99us"];
 
-    /// A lock that gains with the ratio and with the share of time inside it; at ratio 1 it loses a little.
-    fn made_up(spoil: impl Fn(&Record) -> bool) -> (crate::experiment::plan::Plan, Vec<Record>) {
+    /// Maps of a lock that gains with the ratio and with the share of time inside it; at ratio 1 it loses a little.
+    fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
         let sketch =
             Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS).axis("sched", &["vmm", "host"]);
         let sketch = sketch.arm("virt-tas", "tas").arm("pv", "qspinlock pv");
@@ -235,11 +235,6 @@ mod tests {
         };
         let mut records = World::new(4).truth(truth).shape(Shape::LogNormal(0.04)).records(&plan);
         records.iter_mut().for_each(|record| record.trusted = !spoil(record));
-        (plan, records)
-    }
-
-    fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
-        let (plan, records) = made_up(spoil);
         let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
         pictures.into_iter().filter(|it| it.name.starts_with("map")).collect()
     }

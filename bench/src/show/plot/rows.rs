@@ -288,7 +288,7 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     let scale = |rows: &Rows| Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
     let above = |svg: &mut Svg, rows: &Rows, height: f64| {
         let x = scale(rows);
-        for tick in x.ticks_at_most(5) {
+        for tick in x.ticks(5) {
             svg.line("grid", (x.at(tick), STRIPS - 8.0), (x.at(tick), height - 8.0), "");
             svg.text("soft", (x.at(tick), STRIPS - 14.0), Anchor::Middle, &format!("{tick}x"));
         }
@@ -358,7 +358,7 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(height, axes.kind.y_title);
     let x = axes.kind.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
-    for tick in x.ticks_at_most(((rows.right - rows.left) / TICK) as usize) {
+    for tick in x.ticks(((rows.right - rows.left) / TICK) as usize) {
         let is_one = matches!(axes.kind.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
         let class = if is_one { "axis" } else { "grid" };
         svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
