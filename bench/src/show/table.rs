@@ -258,23 +258,22 @@ pub(crate) fn lock_cost_lines(costs: &[ArmCost]) -> Vec<Vec<String>> {
 
 /// A sentence for each comparison whose verdicts are counted.
 pub(crate) fn trials(summary: &Summary) -> Vec<String> {
-    summary.trials.iter().map(sentence).collect()
-}
-
-fn sentence(trials: &Trials) -> String {
     let percent = |share: f64| significant(share * 100.0);
-    format!(
-        "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
-        trials.name,
-        words(", ", &trials.setting),
-        trials.trials,
-        trials.blocks_per_trial,
-        trials.faster,
-        trials.slower,
-        percent(trials.share),
-        percent(trials.share_low),
-        percent(trials.share_high),
-    )
+    let sentence = |trials: &Trials| {
+        format!(
+            "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
+            trials.name,
+            words(", ", &trials.setting),
+            trials.trials,
+            trials.blocks_per_trial,
+            trials.faster,
+            trials.slower,
+            percent(trials.share),
+            percent(trials.share_low),
+            percent(trials.share_high),
+        )
+    };
+    summary.trials.iter().map(sentence).collect()
 }
 
 /// The table proper, for other programs: without colours, and without padding.
