@@ -67,8 +67,8 @@ fn not_checked(text: impl Into<String>) -> Finding {
 pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     let findings = [
         ("runs", runs(records)),
-        (NEIGHBOURS, noise(records, &others(summary))),
-        (STEAL, noise(records, &steal(summary))),
+        (NEIGHBOURS, noise(summary, records, &OTHERS)),
+        (STEAL, noise(summary, records, &OUTER_HOST)),
         (WORK, work(records)),
         ("control", control(summary)),
         ("drift", of_host(records, "drift", || drift(records))),
@@ -114,37 +114,33 @@ struct Kind {
     code: &'static str,
     path: &'static str,
     of: fn(&Noise) -> Option<f64>,
-    /// Shares over all runs together, where some run tells.
-    shares: Vec<f64>,
+    /// Shares over all runs together.
+    over_all: fn(&Overall) -> [Option<f64>; 2],
     limit: f64,
 }
 
-fn others(summary: &Summary) -> Kind {
-    Kind {
-        who: "other processes",
-        code: BUSY_NEIGHBOUR,
-        path: "noise.others_share",
-        of: |noise| noise.others_share,
-        shares: [summary.noise.others_share, summary.noise.run_delay_share].into_iter().flatten().collect(),
-        limit: OTHERS_SHARE_LIMIT,
-    }
-}
+const OTHERS: Kind = Kind {
+    who: "other processes",
+    code: BUSY_NEIGHBOUR,
+    path: "noise.others_share",
+    of: |noise| noise.others_share,
+    over_all: |it| [it.others_share, it.run_delay_share],
+    limit: OTHERS_SHARE_LIMIT,
+};
 
-fn steal(summary: &Summary) -> Kind {
-    Kind {
-        who: "the outer host",
-        code: "host-steal",
-        path: "noise.steal_share",
-        of: |noise| noise.steal_share,
-        shares: summary.noise.steal_share.into_iter().collect(),
-        limit: STEAL_SHARE_LIMIT,
-    }
-}
+const OUTER_HOST: Kind = Kind {
+    who: "the outer host",
+    code: "host-steal",
+    path: "noise.steal_share",
+    of: |noise| noise.steal_share,
+    over_all: |it| [it.steal_share, None],
+    limit: STEAL_SHARE_LIMIT,
+};
 
 /// Whether a kind of noise took more than it may, in a run or in all together, and whether it could be watched.
-fn noise(records: &[Record], kind: &Kind) -> Finding {
-    let Kind { who, code, path, of, shares, limit } = kind;
-    let share = shares.iter().copied().fold(0.0, f64::max);
+fn noise(summary: &Summary, records: &[Record], kind: &Kind) -> Finding {
+    let Kind { who, code, path, of, over_all, limit } = kind;
+    let share = over_all(&summary.noise).into_iter().flatten().fold(0.0, f64::max);
     let took = format!("{who} took {} % of the pCPUs' time", significant(share * 100.0));
     let disturbed = warned(records, &[code]);
     if disturbed > 0 || share > *limit {
