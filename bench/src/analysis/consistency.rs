@@ -133,15 +133,13 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 /// pCPUs and hosts.
 pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
     let mut differences = of_settings(a, b);
-    let pcpus = |records: &[Record]| {
-        distinct(records, |record| record.settings.get("cpus").map_or(String::new(), ToString::to_string))
-    };
-    if pcpus(a) != pcpus(b) {
-        differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
-    }
-    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
-    if hosts(a) != hosts(b) {
-        differences.push(format!("host {} and {}", hosts(a), hosts(b)));
+    let cpus = |record: &Record| record.settings.get("cpus").map_or(String::new(), ToString::to_string);
+    let of_each: [(_, fn(&Record) -> String); 2] = [("pCPUs", cpus), ("host", |it| it.host.identity())];
+    for (what, of) in of_each {
+        let [a, b] = [a, b].map(|records| join(&records.iter().map(of).collect()));
+        if a != b {
+            differences.push(format!("{what} {a} and {b}"));
+        }
     }
     differences
 }
@@ -201,10 +199,6 @@ fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
         }
     }
     cells
-}
-
-fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
-    join(&records.iter().map(of).collect())
 }
 
 fn join(values: &BTreeSet<String>) -> String {
