@@ -5,9 +5,9 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::{FAINT, arms, control, shown};
+use super::{FAINT, Shows, arms, control, shown};
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::{CheckOutcome, Summary};
+use crate::analysis::summary::{CheckOutcome, Row, Summary};
 use crate::record::figures::JAIN;
 use crate::record::place::{BESIDE, LOCK_FREE, Role};
 use crate::text::pages::READING_A_TABLE;
@@ -186,20 +186,18 @@ fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
     if !summary.together.is_empty() {
         return vec![];
     }
-    let is_there = |heading: &str| columns.iter().any(|name| name == heading);
-    let rows = || arms(summary).into_iter();
+    let rows = arms(summary);
+    let any = |is: &dyn Fn(&Row) -> bool| rows.iter().any(|row| is(row));
     let mut lines = Vec::new();
-    for (figure, column) in shown(summary) {
-        if is_there(column.heading)
-            && !column.legend.is_empty()
-            && rows().any(|row| row.figure(figure.name).is_some())
-        {
+    let is_there = |(_, column): &Shows| columns.iter().any(|name| name == column.heading);
+    for (figure, column) in shown(summary).into_iter().filter(is_there) {
+        if !column.legend.is_empty() && any(&|row| row.figure(figure.name).is_some()) {
             lines.push(format!("{}: {}", column.heading, column.legend));
         }
-        if is_there(column.heading) && rows().any(|row| row.at_least.iter().any(|name| name == figure.name)) {
+        if any(&|row| row.at_least.iter().any(|name| name == figure.name)) {
             lines.push(">: at least, since waits decide it that had not ended when the window closed".into());
         }
-        if figure.name == JAIN && is_there(column.heading) && rows().any(|row| row.figure(JAIN).is_none()) {
+        if figure.name == JAIN && any(&|row| row.figure(JAIN).is_none()) {
             lines.push("fairness -: too few sections per vCPU to tell".into());
         }
     }
