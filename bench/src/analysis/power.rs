@@ -132,13 +132,9 @@ mod tests {
             let ratio = median(&predicted) / median(&shown);
             assert!((0.7..1.3).contains(&ratio), "{earlier} to {later} blocks: {ratio}");
         }
-    }
-
-    #[test]
-    fn one_block_shows_nothing_and_the_same_number_shows_the_same() {
+        // One block shows nothing, and the same number shows the same.
         let [one, six] = [1, 6].map(|blocks| headline(blocks, 3).swap_remove(0));
-        assert_eq!(smallest_difference(&one, 6), None);
-        assert_eq!(smallest_difference(&six, 1), None);
+        assert_eq!((smallest_difference(&one, 6), smallest_difference(&six, 1)), (None, None));
         let same = smallest_difference(&six, 6).unwrap();
         assert!((same / six.half_width().unwrap() - 1.0).abs() < 1e-9);
     }
