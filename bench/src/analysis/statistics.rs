@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use super::pairs::{Averages, Differences, Ranked as _};
+use super::pairs::{Averages, Differences, Ranked};
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
@@ -69,7 +69,7 @@ impl Estimate {
             n: values.len(),
             median: median(&logs).exp(),
             hodges_lehmann: Averages::of(&logs).median().exp(),
-            interval: interval(&logs).map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it }),
+            interval: interval(&logs).map(Interval::exp),
         })
     }
 
@@ -93,11 +93,8 @@ impl Estimate {
             return None;
         }
         let differences = Differences::between(&above, &below);
-        let interval = rank_sum_cut(above.len(), below.len()).map(|cut| Interval {
-            low: differences.ranked(cut - 1).exp(),
-            high: differences.ranked(differences.count() - cut).exp(),
-            method: Method::RankSum,
-        });
+        let cut = RankSum::of_groups(above.len(), below.len()).cut();
+        let interval = cut.map(|cut| between(&differences, cut, Method::RankSum).exp());
         let median_ratio = (median(&above) - median(&below)).exp();
         Some(Self { n, median: median_ratio, hodges_lehmann: differences.median().exp(), interval })
     }
@@ -122,6 +119,12 @@ impl Estimate {
     /// Half the interval's width as a share of the estimate: the `x` of "+- x %".
     pub(crate) fn half_width(&self) -> Option<f64> {
         self.interval.map(|interval| ((interval.high / interval.low).sqrt()) - 1.0)
+    }
+}
+
+impl Interval {
+    fn exp(self) -> Self {
+        Self { low: self.low.exp(), high: self.high.exp(), ..self }
     }
 }
 
@@ -151,10 +154,13 @@ pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
         return None;
     }
     // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
-    let Some(cut) = signed_rank_cut(values.len()) else { return Some(student_t_interval(values)) };
-    let averages = Averages::of(values);
-    let (low, high) = (averages.ranked(cut - 1), averages.ranked(averages.count() - cut));
-    Some(Interval { low, high, method: Method::SignedRank })
+    let Some(cut) = RankSum::of_signs(values.len()).cut() else { return Some(student_t_interval(values)) };
+    Some(between(&Averages::of(values), cut, Method::SignedRank))
+}
+
+/// The interval between the figures that fall outside, `cut` at each end.
+fn between(figures: &impl Ranked, cut: usize, method: Method) -> Interval {
+    Interval { low: figures.ranked(cut - 1), high: figures.ranked(figures.count() - cut), method }
 }
 
 /// Largest tail of a 95 % interval.
@@ -165,42 +171,68 @@ pub(crate) fn half_normal() -> f64 {
     Normal::standard().inverse_cdf(1.0 - TAIL)
 }
 
-/// More values than this take long to count exactly, and differ from normal ones by nothing.
-pub(crate) const EXACT_VALUES: usize = 60;
-
-/// Mean and standard deviation of the rank sum of `n` values of either sign.
-pub(crate) fn signed_rank_moments(n: usize) -> (f64, f64) {
-    let n = n as f64;
-    (n * (n + 1.0) / 4.0, (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt())
+/// Distribution of a rank sum, from 0, where there is no difference.
+pub(crate) enum RankSum {
+    /// Probability of each sum.
+    Exact(Vec<f64>),
+    /// Where to count them takes long, and they differ from normal ones by nothing.
+    Normal(Normal),
 }
 
-/// Mean and standard deviation of the number of pairs in which the value of the first group is the larger.
-pub(crate) fn rank_sum_moments(m: usize, n: usize) -> (f64, f64) {
-    let (m, n) = (m as f64, n as f64);
-    (m * n / 2.0, (m * n * (m + n + 1.0) / 12.0).sqrt())
-}
+impl RankSum {
+    /// Of the ranks with one sign, among `n` values of either sign.
+    pub(crate) fn of_signs(n: usize) -> Self {
+        const MOST: usize = 60;
+        if n <= MOST {
+            return Self::Exact(signed_rank_distribution(n));
+        }
+        let n = n as f64;
+        Self::normal(n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
+    }
 
-/// How many extreme Walsh averages fall outside at each end: the most whose probability is at most [`TAIL`].
-fn signed_rank_cut(n: usize) -> Option<usize> {
-    if n > EXACT_VALUES { normal_cut(signed_rank_moments(n)) } else { cut(signed_rank_distribution(n)) }
-}
+    /// Of the pairs of two groups in which the value of the first is the larger. If only one group is large, the tails differ from
+    /// normal ones.
+    pub(crate) fn of_groups(m: usize, n: usize) -> Self {
+        const MOST: usize = 40;
+        const MOST_PAIRS: usize = 1_000_000;
+        if m.min(n) <= MOST && m.saturating_mul(n) <= MOST_PAIRS {
+            return Self::Exact(rank_sum_distribution(m, n));
+        }
+        let (m, n) = (m as f64, n as f64);
+        Self::normal(m * n / 2.0, m * n * (m + n + 1.0) / 12.0)
+    }
 
-fn normal_cut((mean, deviation): (f64, f64)) -> Option<usize> {
-    Some((mean - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0)
-}
+    fn normal(mean: f64, variance: f64) -> Self {
+        Self::Normal(Normal::new(mean, variance.sqrt()).expect("large groups have a variance"))
+    }
 
-/// How many figures at one end have a probability of at most [`TAIL`] together; none if one has more.
-fn cut(distribution: Vec<f64>) -> Option<usize> {
-    let mut tail = 0.0;
-    let cut = distribution.into_iter().take_while(|probability| {
-        tail += probability;
-        tail <= TAIL
-    });
-    Some(cut.count()).filter(|cut| *cut > 0)
+    /// How many sums at one end have a probability of at most [`TAIL`] together; none if one has more.
+    fn cut(&self) -> Option<usize> {
+        let cut = match self {
+            Self::Exact(distribution) => {
+                let mut tail = 0.0;
+                let is_outside = |probability: &&f64| {
+                    tail += **probability;
+                    tail <= TAIL
+                };
+                distribution.iter().take_while(is_outside).count()
+            }
+            Self::Normal(normal) => normal.inverse_cdf(TAIL).floor() as usize,
+        };
+        Some(cut).filter(|cut| *cut > 0)
+    }
+
+    /// Chance of a sum of at most `sum`.
+    pub(crate) fn at_most(&self, sum: usize) -> f64 {
+        match self {
+            Self::Exact(distribution) => distribution.iter().take(sum + 1).sum(),
+            Self::Normal(normal) => normal.cdf(sum as f64 + 0.5),
+        }
+    }
 }
 
 /// Probability of each rank sum, 0 to n(n+1)/2, if every rank has either sign with equal chance.
-pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
+fn signed_rank_distribution(n: usize) -> Vec<f64> {
     let mut probability = vec![0.0; n * (n + 1) / 2 + 1];
     probability[0] = 1.0;
     for rank in 1..=n {
@@ -212,27 +244,11 @@ pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
     probability
 }
 
-/// How many extreme differences between two groups fall outside at each end: the most whose probability is at
-/// most [`TAIL`]; none if the groups are too small for that.
-fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
-    if is_exact(m, n) { cut(rank_sum_distribution(m, n)) } else { normal_cut(rank_sum_moments(m, n)) }
-}
-
-/// Two groups larger than this have rank sums that differ from normal ones by nothing. If only one of them is, the tails differ.
-pub(crate) const EXACT_GROUP: usize = 40;
-/// More pairs than this take long.
-const EXACT_GROUP_PAIRS: usize = 1_000_000;
-
-/// Whether [`rank_sum_distribution`] is to be used for groups of these sizes, rather than the normal one.
-pub(crate) fn is_exact(m: usize, n: usize) -> bool {
-    m.min(n) <= EXACT_GROUP && m.saturating_mul(n) <= EXACT_GROUP_PAIRS
-}
-
 /// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
 ///
 /// The orders with each number are the coefficients of Gauss' binomial (Harding 1984). The upper half mirrors the lower one, whose
 /// sums lose nothing to rounding.
-pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
+fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     let (few, many) = (m.min(n), m.max(n));
     let mut orders = vec![0.0; m * n + 1];
     orders[0] = 1.0;
@@ -464,13 +480,30 @@ mod tests {
     #[test]
     fn rank_cuts_are_those_of_the_published_tables() {
         // Critical values for a two-sided 5 % test, plus one. Beyond 60 values they are those of the normal distribution.
-        let cuts = [5, 6, 7, 8, 10, 20, 25, 60, 61, 62].map(|n| signed_rank_cut(n).unwrap_or(0));
+        let cuts = [5, 6, 7, 8, 10, 20, 25, 60, 61, 62].map(|n| RankSum::of_signs(n).cut().unwrap_or(0));
         assert_eq!(cuts, [0, 1, 3, 4, 9, 53, 90, 649, 672, 696]);
         // Critical values of the Mann-Whitney U for a two-sided 5 % test, plus one.
         let groups = [(3, 3), (4, 4), (5, 5), (5, 8), (8, 5), (10, 10), (20, 20)];
-        assert_eq!(groups.map(|(m, n)| rank_sum_cut(m, n).unwrap_or(0)), [0, 1, 3, 7, 7, 24, 128]);
+        assert_eq!(
+            groups.map(|(m, n)| RankSum::of_groups(m, n).cut().unwrap_or(0)),
+            [0, 1, 3, 7, 7, 24, 128]
+        );
         // Of groups of one value and of many, each number of pairs is as likely.
         assert!(rank_sum_distribution(1, 60).iter().all(|share| (share * 61.0 - 1.0).abs() < 1e-9));
+    }
+
+    #[test]
+    fn beyond_the_exact_distributions_the_normal_one_is_as_good() {
+        for (normal, exact) in [
+            (RankSum::of_signs(61), signed_rank_distribution(61)),
+            (RankSum::of_groups(41, 41), rank_sum_distribution(41, 41)),
+        ] {
+            assert!(matches!(normal, RankSum::Normal(_)));
+            for sum in 0..exact.len() {
+                let exact: f64 = exact.iter().take(sum + 1).sum();
+                assert!((normal.at_most(sum) - exact).abs() < 0.002, "{sum}: {exact}");
+            }
+        }
     }
 
     #[test]
