@@ -19,23 +19,15 @@ const HEADING: f64 = 24.0;
 const MOST_FOR_NAMES: f64 = 0.3;
 
 /// Positions of rows and of their parts.
-pub(super) struct Rows {
+struct Rows {
     /// Ends of what is drawn.
-    pub(super) left: f64,
-    pub(super) right: f64,
+    left: f64,
+    right: f64,
     names_above: bool,
 }
 
 impl Rows {
-    pub(super) fn new<'a>(data: &Data<'_>, remarks: impl Iterator<Item = &'a str>) -> Self {
-        Self::named(data.arms().iter().map(String::as_str), remarks)
-    }
-
-    /// For rows with these names.
-    pub(super) fn named<'a, 'b>(
-        names: impl Iterator<Item = &'a str>,
-        remarks: impl Iterator<Item = &'b str>,
-    ) -> Self {
+    fn new<'a, 'b>(names: impl Iterator<Item = &'a str>, remarks: impl Iterator<Item = &'b str>) -> Self {
         let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
         let names_above = names > WIDTH * MOST_FOR_NAMES;
@@ -44,27 +36,23 @@ impl Rows {
     }
 
     /// Height of one row.
-    pub(super) fn pitch(&self) -> f64 {
+    fn pitch(&self) -> f64 {
         if self.names_above { ROW + 15.0 } else { ROW }
     }
 
-    pub(super) fn height(&self, settings: usize, rows: usize) -> f64 {
-        settings as f64 * HEADING + rows as f64 * self.pitch() + 10.0
-    }
-
     /// The remarks' title, at the right.
-    pub(super) fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
+    fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
         svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
     /// A setting's name; returns the top of its first row.
-    pub(super) fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
+    fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
         svg.text("title", (8.0, y + 16.0), Anchor::Start, name);
         y + HEADING
     }
 
     /// Name and remark of the row whose top is `y`; returns the top of what is drawn.
-    pub(super) fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
+    fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
         let top = if self.names_above { y + 15.0 } else { y };
         if self.names_above {
             svg.text("", (self.left, y + 11.0), Anchor::Start, name);
@@ -100,8 +88,9 @@ fn picture<T>(
     if count == 0 {
         return None;
     }
-    let rows = Rows::new(data, all().map(|(.., (_, remark))| remark.as_str()));
-    let height = top + rows.height(settings.len(), count);
+    let names = data.arms().iter().map(String::as_str);
+    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
+    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(height, label);
     above(&mut svg, &rows, height);
     let mut y = top;
@@ -354,7 +343,7 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let remarks: Vec<String> =
         curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
     let names = curves.iter().map(|curve| curve.name.as_str());
-    let rows = Rows::named(names, remarks.iter().map(String::as_str));
+    let rows = Rows::new(names, remarks.iter().map(String::as_str));
     let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(height, axes.kind.y_title);
     let x = axes.kind.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
