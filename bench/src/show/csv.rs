@@ -187,11 +187,9 @@ mod tests {
         let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
         let figures = &schema["$defs"]["Figures"];
         for row in FIGURES {
-            let part = if row.name.contains('*') { "patternProperties" } else { "properties" };
-            let name = if row.name.contains('*') {
-                format!("^{}$", row.name.replace('*', ".+"))
-            } else {
-                row.name.into()
+            let (part, name) = match row.name.contains('*') {
+                true => ("patternProperties", format!("^{}$", row.name.replace('*', ".+"))),
+                false => ("properties", row.name.into()),
             };
             let told = figures[part][name]["description"].as_str().expect(row.name);
             assert!(told.ends_with(&format!("Unit: {}.", row.unit.word())), "{}: {told}", row.name);
