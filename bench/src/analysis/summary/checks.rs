@@ -78,11 +78,8 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     // Kernels time no work of ours, and have no lock-free runs between them.
     let is_made =
         |(name, _): &(&str, Finding)| !summary.of_kernels || ![WORK, "jumps", "outliers"].contains(name);
+    let named = |(name, (outcome, text)): (&str, Finding)| Check { name: name.into(), outcome, text };
     findings.into_iter().filter(is_made).map(named).collect()
-}
-
-fn named((name, (outcome, text)): (&str, Finding)) -> Check {
-    Check { name: name.into(), outcome, text }
 }
 
 /// Whether every run is valid, by the load that was watched in it.
