@@ -2,7 +2,7 @@
 //! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs. Where nothing varies but the arms, estimates with
 //! their intervals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chart::{Axes, Curve, Key, YAxis, of_shade};
 use super::{Data, Picture, Setting, series};
@@ -172,7 +172,9 @@ fn indivisible(record: &Record) -> Option<&'static str> {
 
 pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
-    let share_pcpus = records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len());
+    // Guests that ran at once have the id of their run in common.
+    let mut runs = BTreeSet::new();
+    let share_pcpus = records.clone().any(|record| !runs.insert(&record.run_id));
     let reason = records.clone().find_map(|record| indivisible(record)).or_else(|| {
         share_pcpus.then_some("several guests shared the pCPUs, and each record has the time of its own")
     });
