@@ -17,8 +17,9 @@ pub(crate) fn summary(summary: &Summary) -> String {
     let columns = ["arm", "baseline", "metric", "n", "median", "hodges_lehmann", "low", "high"];
     let mut csv = Table::new(&summary.outline, &columns);
     for row in summary.rows.iter().chain(&summary.together) {
+        let arm = format!("{}{}", row.arm, if row.role == Role::Control { " (control)" } else { "" });
         for (name, told) in &row.figures {
-            let names = [&*named(&row.arm, row.role), "", name];
+            let names = [arm.as_str(), "", name];
             csv.figure(&row.setting, names, (told.runs, Some(told.median)), told.estimate.as_ref());
         }
     }
@@ -27,11 +28,6 @@ pub(crate) fn summary(summary: &Summary) -> String {
         csv.figure(&comparison.setting, names, (0, None), comparison.ratio.as_ref());
     }
     csv.finish()
-}
-
-/// Name of an arm, with its role if it is not an arm by itself.
-fn named(arm: &str, role: Role) -> String {
-    if role == Role::Control { format!("{arm} (control)") } else { arm.into() }
 }
 
 /// Raw values, one per line. The name of the experiment and the settings that vary stand before these columns.

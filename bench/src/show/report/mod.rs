@@ -34,7 +34,29 @@ impl Section {
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
     let mut pictures = plot::pictures(&Data::new(summary, records));
     let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
-    page_of(summary, &headline(summary, first.as_ref()), &sections((manifest, summary, records), &pictures))
+    let sections = sections((manifest, summary, records), &pictures);
+    let title = &summary.outline.title;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title, svg::STYLE))
+            body {
+                a.skip href="#findings" { "To the findings" }
+                main {
+                    h1 { (title) }
+                    (headline(summary, first.as_ref()))
+                    (contents(&sections))
+                    @for section in &sections {
+                        section id=(section.id) aria-labelledby={ (section.id) "-title" } {
+                            h2 id={ (section.id) "-title" } { (section.title) }
+                            (section.content)
+                        }
+                    }
+                }
+            }
+        }
+    };
+    page.into_string() + "\n"
 }
 
 /// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
@@ -49,31 +71,6 @@ pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
             style { (PreEscaped(STYLE)) (PreEscaped(style)) }
         }
     }
-}
-
-fn page_of(summary: &Summary, headline: &Markup, sections: &[Section]) -> String {
-    let title = &summary.outline.title;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(title, svg::STYLE))
-            body {
-                a.skip href="#findings" { "To the findings" }
-                main {
-                    h1 { (title) }
-                    (headline)
-                    (contents(sections))
-                    @for section in sections {
-                        section id=(section.id) aria-labelledby={ (section.id) "-title" } {
-                            h2 id={ (section.id) "-title" } { (section.title) }
-                            (section.content)
-                        }
-                    }
-                }
-            }
-        }
-    };
-    page.into_string() + "\n"
 }
 
 /// The beginning of the page: a sentence, and the picture that shows it.
@@ -219,13 +216,7 @@ fn findings(summary: &Summary) -> Markup {
 }
 
 fn method() -> Markup {
-    html! {
-        details { summary { "Blocks, estimates, validity and the ideal" } (rules()) }
-    }
-}
-
-fn rules() -> Markup {
-    html! {
+    let rules = html! {
         ul {
             li {
                 "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift \
@@ -246,7 +237,8 @@ fn rules() -> Markup {
             }
             li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
         }
-    }
+    };
+    html! { details { summary { "Blocks, estimates, validity and the ideal" } (rules) } }
 }
 
 /// The files that each arm booted.
