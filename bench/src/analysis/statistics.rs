@@ -58,19 +58,27 @@ pub(crate) enum Method {
 }
 
 impl Estimate {
+    /// Estimates the centre of values of either sign. None if empty.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        (!values.is_empty()).then(|| Self {
+            n: values.len(),
+            median: median(values),
+            hodges_lehmann: Averages::of(values).median(),
+            interval: interval(values),
+        })
+    }
+
     /// Estimates the mean of positive values on their logarithms: fit for ratios and rates. None if empty or not all
     /// positive.
     pub(crate) fn of_positive(values: &[f64]) -> Option<Self> {
-        if values.is_empty() || values.iter().any(|value| *value <= 0.0 || !value.is_finite()) {
-            return None;
-        }
-        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        Some(Self {
-            n: values.len(),
-            median: median(&logs).exp(),
-            hodges_lehmann: Averages::of(&logs).median().exp(),
-            interval: interval(&logs).map(Interval::exp),
-        })
+        Self::of(&logs_over(values, 1.0)?).map(Self::exp)
+    }
+
+    /// The estimate of values, from that of their logarithms.
+    fn exp(self) -> Self {
+        let interval = self.interval.map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it });
+        let [median, hodges_lehmann] = [self.median, self.hodges_lehmann].map(f64::exp);
+        Self { n: self.n, median, hodges_lehmann, interval }
     }
 
     /// Estimates the share of occasions on which something happened, over `runs` together: where it is rare, a run may
@@ -94,9 +102,13 @@ impl Estimate {
         }
         let differences = Differences::between(&above, &below);
         let cut = RankSum::of_groups(above.len(), below.len()).cut();
-        let interval = cut.map(|cut| between(&differences, cut, Method::RankSum).exp());
-        let median_ratio = (median(&above) - median(&below)).exp();
-        Some(Self { n, median: median_ratio, hodges_lehmann: differences.median().exp(), interval })
+        let of_logs = Self {
+            n,
+            median: median(&above) - median(&below),
+            hodges_lehmann: differences.median(),
+            interval: cut.map(|cut| between(&differences, cut, Method::RankSum)),
+        };
+        Some(of_logs.exp())
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -122,12 +134,6 @@ impl Estimate {
     }
 }
 
-impl Interval {
-    fn exp(self) -> Self {
-        Self { low: self.low.exp(), high: self.high.exp(), ..self }
-    }
-}
-
 /// Logarithms of `values` over `limit`; none if one has none.
 pub(crate) fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
     let logs: Vec<f64> = values.iter().map(|value| (value / limit).ln()).collect();
@@ -149,7 +155,7 @@ pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
 }
 
 /// The 95 % interval for the centre of `values`.
-pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
+fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < 2 {
         return None;
     }

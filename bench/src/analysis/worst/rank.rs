@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Heat, Parts, Placebo, Row, Situation, SourcePlace, Tried, Tries};
-use crate::analysis::pairs::{Averages, Ranked as _, sorted};
+use crate::analysis::pairs::sorted;
 use crate::analysis::significance::{LEVEL, holm, p_of_mean};
-use crate::analysis::statistics::{Estimate, interval, mean_and_squares, median};
+use crate::analysis::statistics::{Estimate, mean_and_squares, median};
 
 /// Chance of a false alarm among all lines, and among all instructions in their situations.
 const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
@@ -69,7 +69,7 @@ impl Tries {
     pub(crate) fn heat(&self, map: &mut [Heat]) {
         let groups = self.groups();
         for heat in map {
-            let losses = of(&groups, heat.address).filter_map(|(_, tried)| estimate(&losses(tried)));
+            let losses = of(&groups, heat.address).filter_map(|(_, tried)| Estimate::of(&losses(tried)));
             heat.lost = losses.map(|lost| lost.hodges_lehmann).max_by(f64::total_cmp);
         }
     }
@@ -97,7 +97,8 @@ impl Tries {
         (all, is_beyond): (&[Beyond<'_>], bool),
     ) -> Option<Row> {
         let of_line: Vec<_> = line.iter().flat_map(|(rip, _)| of(groups, *rip)).collect();
-        let each = of_line.iter().filter_map(|(key, tried)| Some((**key, *tried, estimate(&losses(tried))?)));
+        let each =
+            of_line.iter().filter_map(|(key, tried)| Some((**key, *tried, Estimate::of(&losses(tried))?)));
         // One attempt may be chance: those with more come first.
         let (key, tried, lost) = each.max_by(|a, b| {
             let rank = |key, it: &Estimate| (cells.contains(key), it.n >= self.seeds.min(3) as usize);
@@ -107,7 +108,7 @@ impl Tries {
         let stands_out = cells.contains(&key);
         let as_a_whole = is_beyond && !stands_out;
         let tried: &[Beyond<'_>] = if as_a_whole { all } else { tried };
-        let lost = if as_a_whole { estimate(&losses(all))? } else { lost };
+        let lost = if as_a_whole { Estimate::of(&losses(all))? } else { lost };
         // Without controls nothing is known of the noise.
         let is_above = lost.interval.map_or(lost.hodges_lehmann, |interval| interval.low) > 0.0;
         let is_beyond_nothing = self.controls.is_empty() && is_above;
@@ -173,16 +174,6 @@ type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<Beyond<'a>>);
 fn of<'g, 'a>(groups: &'g Groups<'a>, rip: u64) -> impl Iterator<Item = Cell<'g, 'a>> {
     let first = Situation { waiting: 0, asleep: false };
     groups.range((rip, first)..).take_while(move |((at, _), _)| *at == rip)
-}
-
-/// Estimate of losses, which may have either sign.
-fn estimate(values: &[f64]) -> Option<Estimate> {
-    (!values.is_empty()).then(|| Estimate {
-        n: values.len(),
-        median: median(values),
-        hodges_lehmann: Averages::of(values).median(),
-        interval: interval(values),
-    })
 }
 
 /// Fewest seeds that a loss is held out of.

@@ -158,16 +158,15 @@ const PREEMPTIONS: Chart = Chart {
 
 /// Why the time cannot be divided up, if it cannot.
 fn indivisible(record: &Record) -> Option<&'static str> {
-    match record.settings.text("workload").unwrap_or_default() {
-        "critical-section" | "mixed" if record.settings.count("nested_one_in") > 0 => {
-            Some("where sections nest, the time in a section has waits for the inner lock in it")
-        }
-        "critical-section" | "mixed" if record.figure("preempted_holder_ns").is_none() => Some(
-            "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
-        ),
-        "critical-section" | "mixed" => None,
-        _ => Some("this workload's operations are not a section and a pause of known length"),
+    if !["critical-section", "mixed"].contains(&record.settings.text("workload").unwrap_or_default()) {
+        return Some("this workload's operations are not a section and a pause of known length");
     }
+    if record.settings.count("nested_one_in") > 0 {
+        return Some("where sections nest, the time in a section has waits for the inner lock in it");
+    }
+    record.figure("preempted_holder_ns").is_none().then_some(
+        "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
+    )
 }
 
 pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
