@@ -5,7 +5,7 @@ use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Sc
 use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
 use crate::record::{PerVcpu, Record, Warning};
-use crate::text::quantity::{self, MemorySize};
+use crate::text::quantity::{self, MemorySize, percent};
 
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
@@ -20,10 +20,6 @@ const TIMED_WITHIN_NS: f64 = 25.0;
 const LEAST_HONOURED: f64 = 0.9;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
-
-fn percent(share: f64) -> String {
-    format!("{} %", quantity::significant(share * 100.0))
-}
 
 /// Warnings about what the host did to a run, whatever ran in it.
 pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option<&str>) -> Vec<Warning> {

@@ -7,7 +7,7 @@ use anstyle::Style;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Reproduced, Summary, words};
 use crate::experiment::published::Ours;
-use crate::text::quantity::significant;
+use crate::text::quantity::{percent, short, significant};
 use crate::text::wrap::{paragraph, wrap};
 
 /// The table of experiments that have such figures: one row per figure, with the reasons below it where they are asked for.
@@ -79,7 +79,7 @@ pub(crate) fn figures(row: &Reproduced) -> [String; 2] {
         row.published.value.iter().map(|it| text(*it)).collect::<Vec<_>>().join(", ")
     };
     match row.published.ours {
-        Ours::Share { .. } => [each(percent_of), share(row.ours.as_ref())],
+        Ours::Share { .. } => [each(percent), share(row.ours.as_ref())],
         Ours::Ratio { .. } | Ours::Slowdown { .. } => [each(significant) + "x", ratio(row.ours.as_ref())],
     }
 }
@@ -102,12 +102,7 @@ fn of(ours: &Ours) -> String {
 
 /// Without zeros behind the point.
 fn significant_short(value: f64) -> String {
-    let text = significant(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
-}
-
-fn percent_of(share: f64) -> String {
-    format!("{} %", significant(share * 100.0))
+    short(&significant(value))
 }
 
 fn ratio(estimate: Option<&Estimate>) -> String {
@@ -119,5 +114,5 @@ fn share(estimate: Option<&Estimate>) -> String {
     let interval = estimate.interval.map_or(String::new(), |it| {
         format!(" ({} to {})", significant(it.low * 100.0), significant(it.high * 100.0))
     });
-    percent_of(estimate.hodges_lehmann) + &interval
+    percent(estimate.hodges_lehmann) + &interval
 }

@@ -9,7 +9,7 @@ use crate::record::figures::{
     COMPLETION, CPU, CPU_BYTES, EFFICIENCY, FEWEST, Figure, IDEAL, JAIN, LOCK_BYTES, LOCK_CPU,
     LOCK_CPU_SHARE, PAIRS, STARVED, THROUGHPUT, WINDOW, WORK_SPEED,
 };
-use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
+use crate::text::quantity::{LATENCIES, count, event, percent, si, significant, time_ns};
 
 /// Name and text of a line.
 type Line = (String, String);
@@ -45,10 +45,6 @@ fn shown(record: &Record, name: &str) -> String {
 
 fn missing(record: &Record, name: &str) -> String {
     record.why(name).map_or("not available".into(), |reason| format!("not available: {reason}"))
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", significant(share * 100.0))
 }
 
 /// A time that several lines have.

@@ -10,7 +10,7 @@ use crate::analysis::statistics::{self, DRIFT_NEEDS, Estimate, Method, OUTLIERS_
 use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::figures::WORK_SPEED;
-use crate::text::quantity::significant;
+use crate::text::quantity::percent;
 
 /// Something that was looked at, or was to be.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -138,7 +138,7 @@ const OUTER_HOST: Kind = Kind {
 fn noise(summary: &Summary, records: &[Record], kind: &Kind) -> Finding {
     let Kind { who, code, path, of, over_all, limit } = kind;
     let share = over_all(&summary.noise).into_iter().flatten().fold(0.0, f64::max);
-    let took = format!("{who} took {} % of the pCPUs' time", significant(share * 100.0));
+    let took = format!("{who} took {} of the pCPUs' time", percent(share));
     let disturbed = warned(records, &[code]);
     if disturbed > 0 || share > *limit {
         return failed(format!("{took}; too much in {disturbed} of {} runs", records.len()));
@@ -146,7 +146,7 @@ fn noise(summary: &Summary, records: &[Record], kind: &Kind) -> Finding {
     let blind: Vec<&Record> = records.iter().filter(|record| of(&record.noise).is_none()).collect();
     match blind.first() {
         None if records.is_empty() => not_checked(format!("time that {who} took: there are no runs")),
-        None => passed(format!("{took} (limit {} %)", significant(limit * 100.0))),
+        None => passed(format!("{took} (limit {})", percent(*limit))),
         Some(first) => not_checked(format!(
             "time that {who} took: {} of {} runs could not be watched ({})",
             blind.len(),
@@ -249,8 +249,8 @@ fn drift_of(speeds: &[f64]) -> Finding {
     match statistics::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
         None => passed("lock-free speed did not drift by more than 2 %"),
         Some(factor) => failed(format!(
-            "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
-            significant((factor - 1.0) * 100.0)
+            "lock-free speed drifted by {} from the first run to the last: ratios within blocks bear that, levels do not",
+            percent(factor - 1.0)
         )),
     }
 }
@@ -333,9 +333,9 @@ impl Overall {
             ("the outer host took", self.steal_share, STEAL_SHARE_LIMIT),
         ];
         let above = checks.into_iter().filter_map(|(what, share, limit)| {
-            let percent = significant(share.filter(|share| *share > limit)? * 100.0);
+            let percent = percent(share.filter(|share| *share > limit)?);
             Some(format!(
-                "{what} {percent} % of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
+                "{what} {percent} of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
                  of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
                  and --set engine=sim needs none"
             ))

@@ -11,7 +11,7 @@ use crate::analysis::statistics::Estimate;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
-use crate::text::quantity::{count, significant};
+use crate::text::quantity::{count, percent, significant};
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;
@@ -197,7 +197,7 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let rest = (1.0 - hold - think - wait).max(0.0);
     let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
     let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
-    let remark = held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns / window * 100.0)));
+    let remark = held_off.map_or("not known".into(), |ns| percent(ns / window));
     (offered > 0.0).then(|| (vec![hold, wait, think, rest], remark))
 }
 
@@ -253,7 +253,7 @@ fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &
     let mut x = rows.left;
     for (share, (part, shade)) in shares.iter().zip(chart.parts) {
         let part_width = (share * width).min(rows.right - x).max(0.0);
-        let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
+        let tip = format!("{arm}: {part} {}", percent(*share));
         if part_width > 0.05 {
             svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
         }
