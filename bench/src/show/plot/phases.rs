@@ -239,17 +239,13 @@ mod tests {
         pictures.into_iter().filter(|it| it.name.starts_with("map")).collect()
     }
 
-    fn file(picture: &Picture) -> String {
-        picture.svg.as_ref().expect("it can be drawn").file()
-    }
-
     #[test]
     fn two_axes_have_a_map_for_each_value_of_the_third() {
         let maps = maps(|_| false);
         let names: Vec<&str> = maps.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["map-sched-vmm", "map-sched-host"]);
         for map in &maps {
-            let file = file(map);
+            let file = map.svg.as_ref().expect("it can be drawn").file();
             let tips = file.matches("x (").count();
             assert_eq!(tips, RATIOS.len() * THINKS.len(), "one for each field: {file}");
             assert!(file.contains(">vCPUs per pCPU<") && file.contains(">4us (20 % in the lock)<"), "{file}");
@@ -269,7 +265,7 @@ mod tests {
             place.setting["ratio"] == "32" && place.setting["think"] == "0ns" && place.block < 3
         };
         let maps = maps(is_spoiled);
-        let file = file(&maps[0]);
+        let file = maps[0].svg.as_ref().expect("it can be drawn").file();
         assert_eq!(file.matches(", not valid<").count(), 1, "{file}");
         assert_eq!(file.matches(" !</text>").count(), 1, "{file}");
     }
