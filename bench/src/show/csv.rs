@@ -91,17 +91,16 @@ impl<'a> Table<'a> {
         (runs, median): (usize, Option<f64>),
         estimate: Option<&Estimate>,
     ) {
-        let text = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-        let n = estimate.map_or(runs, |it| it.n).to_string();
-        let (median, interval) =
-            (estimate.map(|it| it.median).or(median), estimate.and_then(|it| it.interval));
-        let others = [
-            median,
+        let interval = estimate.and_then(|it| it.interval);
+        let numbers = [
+            estimate.map(|it| it.median).or(median),
             estimate.map(|it| it.hodges_lehmann),
             interval.map(|it| it.low),
             interval.map(|it| it.high),
         ];
-        let [median, hodges_lehmann, low, high] = others.map(text);
+        let n = estimate.map_or(runs, |it| it.n).to_string();
+        let [median, hodges_lehmann, low, high] =
+            numbers.map(|number| number.map_or(String::new(), |number| number.to_string()));
         self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
     }
 

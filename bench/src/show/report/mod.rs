@@ -18,17 +18,7 @@ const STYLE: &str = include_str!("report.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A part of the page: what links to it name, its title, and what it says.
-struct Section {
-    id: String,
-    title: String,
-    content: Markup,
-}
-
-impl Section {
-    fn new(id: &str, title: &str, content: Markup) -> Self {
-        Self { id: id.into(), title: title.into(), content }
-    }
-}
+type Section<'a> = (&'a str, &'a str, Markup);
 
 /// The page.
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
@@ -46,10 +36,10 @@ pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -
                     h1 { (title) }
                     (headline(summary, first.as_ref()))
                     (contents(&sections))
-                    @for section in &sections {
-                        section id=(section.id) aria-labelledby={ (section.id) "-title" } {
-                            h2 id={ (section.id) "-title" } { (section.title) }
-                            (section.content)
+                    @for (id, title, content) in &sections {
+                        section id=(id) aria-labelledby={ (id) "-title" } {
+                            h2 id={ (id) "-title" } { (title) }
+                            (content)
                         }
                     }
                 }
@@ -88,14 +78,14 @@ fn told(finding: &Finding) -> Markup {
 }
 
 /// The page's sections, in their order; empty ones are left out.
-fn sections(
+fn sections<'a>(
     (manifest, summary, records): (&Manifest, &Summary, &[Record]),
-    pictures: &[Picture],
-) -> Vec<Section> {
+    pictures: &'a [Picture],
+) -> Vec<Section<'a>> {
     let of_kernels = summary.of_kernels;
     let mut sections = vec![
-        Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", html! { (warnings(summary)) (figures::figures(summary)) }),
+        ("findings", "Findings", findings(summary)),
+        ("figures", "Figures", html! { (warnings(summary)) (figures::figures(summary)) }),
     ];
     let below = [
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
@@ -105,21 +95,21 @@ fn sections(
         ("printed", "All that the kernels printed", figures::printed(summary)),
         ("kernels", "Kernels", of_kernels.then(|| kernels(manifest))),
     ];
-    let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
+    let found = |(id, title, content): (_, _, Option<Markup>)| Some((id, title, content?));
     sections.extend(below.into_iter().filter_map(found));
-    sections.extend(pictures.iter().map(|it| Section::new(&it.name, &it.title, drawn(it))));
+    sections.extend(pictures.iter().map(|it| (it.name.as_str(), it.title.as_str(), drawn(it))));
     sections.extend(found(("events", "Lock events", figures::events(summary, records))));
-    sections.push(Section::new("checks", "Checks", checks(summary)));
-    sections.push(Section::new("method", "How the figures are made", method()));
+    sections.push(("checks", "Checks", checks(summary)));
+    sections.push(("method", "How the figures are made", method()));
     let origin = html! { (origin(manifest, summary)) (appendix(manifest)) };
-    sections.push(Section::new("manifest", "Manifest", origin));
+    sections.push(("manifest", "Manifest", origin));
     sections
 }
 
-fn contents(sections: &[Section]) -> Markup {
+fn contents(sections: &[Section<'_>]) -> Markup {
     html! {
         nav.contents aria-label="Contents" {
-            ul { @for section in sections { li { a href={ "#" (section.id) } { (section.title) } } } }
+            ul { @for (id, title, _) in sections { li { a href={ "#" (id) } { (title) } } } }
         }
     }
 }
