@@ -7,7 +7,7 @@ mod notes;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use columns::{groups_of_kernels, header, line, names_at};
+use columns::{header, lines, names_at};
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, Comparison, Row, Setting, Summary, Trials, words};
@@ -109,10 +109,12 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
 
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    if summary.of_kernels {
-        return groups_of_kernels(summary);
-    }
-    by_setting(&arms(summary), |row, is_first| vec![line(summary, row, is_first)])
+    let rows = arms(summary);
+    let groups = rows.chunk_by(|a, b| a.setting == b.setting);
+    let of_group = |group: &[&Row]| {
+        group.iter().enumerate().flat_map(|(at, row)| lines(summary, row, at == 0)).collect()
+    };
+    groups.map(of_group).collect()
 }
 
 /// Fields that say the setting of a row, in the first line of that setting alone.
@@ -129,12 +131,6 @@ fn of_headline(summary: &Summary, setting: &Setting, arm: &str, figure: Option<&
         it.name == first.name && it.arm == arm && it.setting == *setting && it.of.figure() == figure
     };
     Some(summary.comparisons.iter().find(is_of_line).map_or(Field::new(""), of_comparison))
-}
-
-/// Groups rows that follow one another and have one setting. `lines` makes those of a row, and knows the first of a group.
-fn by_setting(rows: &[&Row], lines: impl Fn(&Row, bool) -> Vec<Vec<Field>>) -> Vec<Vec<Vec<Field>>> {
-    let groups = rows.chunk_by(|a, b| a.setting == b.setting);
-    groups.map(|group| group.iter().enumerate().flat_map(|(at, row)| lines(row, at == 0)).collect()).collect()
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {
