@@ -103,26 +103,22 @@ enum Column {
 /// The terminal's columns with the ratio next to the arm that it is made of, where narrow windows show it, too; then all figures that
 /// the summary has, of which a reader picks some.
 fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
-    let has_ratio = !summary.outline.comparisons.is_empty();
-    let ratio = has_ratio.then_some(header.len() - 1);
-    let named = (0..=names_at).map(Column::Of);
     if !summary.together.is_empty() {
-        let rest = (names_at + 1..header.len()).filter(|at| Some(*at) != ratio);
-        return named.chain(rest.chain(ratio).map(Column::Of)).collect();
+        return (0..header.len()).map(Column::Of).collect();
     }
     let shown = table::shown(summary);
     let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
     // Paper has no room for what has no column of its own.
-    let in_report = |it: &Shows| is_shown(it) || it.0.column.is_some() && it.1.shown == Shown::InReport;
+    let in_report = |it: &Shows| it.0.column.is_some() && it.1.shown == Shown::InReport;
     let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
-    if let Some(ratio) = ratio {
-        figures.insert(figures.len().min(1), Column::Of(ratio));
+    if !summary.outline.comparisons.is_empty() {
+        figures.insert(figures.len().min(1), Column::Of(header.len() - 1));
     }
     let any = |name: &str| summary.rows.iter().any(|row| row.figure(name).is_some());
     let others = FIGURES.iter().filter(|figure| figure.center.is_some() && any(figure.name));
     let others = others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column())));
     let others = others.filter(|it| !is_shown(it)).map(|it| Column::Figure(it, in_report(&it)));
-    named.chain(figures).chain(others).collect()
+    (0..=names_at).map(Column::Of).chain(figures).chain(others).collect()
 }
 
 /// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program.
