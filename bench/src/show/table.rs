@@ -85,11 +85,10 @@ pub(crate) fn extent(summary: &Summary) -> String {
 
 /// The table proper, per setting and arm: its columns and its lines.
 fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) {
-    let groups = groups(summary);
     // A line between settings, unless each is a single line.
     let separated = summary.outline.arms.len() > 1;
     let mut lines: Vec<Vec<Field>> = vec![];
-    for group in groups {
+    for group in groups(summary) {
         if separated && !lines.is_empty() {
             lines.push(vec![]);
         }

@@ -167,10 +167,8 @@ fn locks_of(view: &View, guest: &Guest) -> String {
 
 /// `vCPU 7 (preempted for 3 ms)`.
 fn holder(view: &View, vcpu: &Vcpu) -> String {
-    match since(view, vcpu) {
-        Some(since) => format!("vCPU {} ({} for {since})", vcpu.vcpu, vcpu.state),
-        None => format!("vCPU {} ({})", vcpu.vcpu, vcpu.state),
-    }
+    let since = since(view, vcpu).map_or(String::new(), |since| format!(" for {since}"));
+    format!("vCPU {} ({}{since})", vcpu.vcpu, vcpu.state)
 }
 
 fn since(view: &View, vcpu: &Vcpu) -> Option<String> {

@@ -37,27 +37,20 @@ pub(crate) fn shown(summary: &Summary) -> Vec<Shows> {
 /// Whether it is above 0 for an arm.
 fn is_any(row: &Row, figure: &Figure) -> bool {
     let is_of_arm = row.role != Role::Control && !(figure.needs_lock && row.role == Role::Ideal);
-    let above = |center: Option<Center>| match center {
-        Some(Center::Median) => row.figure(figure.name).is_some_and(|it| it.median > 0.0),
-        _ => row.figure(figure.name).is_some_and(|it| it.most > 0.0),
-    };
-    is_of_arm && above(figure.center)
+    let center = |it: &Told| if figure.center == Some(Center::Median) { it.median } else { it.most };
+    is_of_arm && row.figure(figure.name).is_some_and(|it| center(it) > 0.0)
 }
 
 pub(super) fn header(summary: &Summary) -> Vec<String> {
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    if !summary.outline.tells_vcpus() {
-        header.push("vCPUs".into());
-    }
-    if summary.of_kernels {
-        header.extend(OF_KERNELS.map(String::from));
-    } else {
-        header.push("lock".into());
-        match summary.together.is_empty() {
-            true => header.extend(shown(summary).iter().map(|(_, column)| column.heading.to_owned())),
-            false => header.extend(TOGETHER.map(String::from)),
-        }
-    }
+    header.extend((!summary.outline.tells_vcpus()).then(|| "vCPUs".to_owned()));
+    let names: Vec<&str> = match summary.together.is_empty() {
+        _ if summary.of_kernels => OF_KERNELS.into(),
+        true => shown(summary).iter().map(|(_, column)| column.heading).collect(),
+        false => TOGETHER.into(),
+    };
+    let arm = if summary.of_kernels { "kernel" } else { "lock" };
+    header.extend(std::iter::once(arm).chain(names).map(String::from));
     header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
     header
 }
@@ -131,8 +124,8 @@ pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
 /// As wide as an interval.
 const NO_INTERVAL: &str = "         ";
 
-/// Columns between those of the setting and that of the first comparison.
-const OF_KERNELS: [&str; 3] = ["kernel", "figure", "value"];
+/// Columns between the kernel's name and the first comparison.
+const OF_KERNELS: [&str; 2] = ["figure", "value"];
 
 /// The figures that are compared, each once; where none is, all but the lock events.
 fn compared(summary: &Summary, row: &Row) -> Vec<String> {
