@@ -110,15 +110,14 @@ pub(crate) fn spoilt(records: &[Record], limit: f64) -> Option<Spoilt> {
 
 /// The records that count: all but those that a later attempt replaces, whatever that found.
 pub(crate) fn last_attempts(records: &[Record]) -> Vec<Record> {
-    let places = records.iter().filter_map(|record| record.place.as_ref());
-    let replaced: BTreeSet<&str> = places.flat_map(|place| &place.replaces).map(String::as_str).collect();
+    let replaced = replaced(records);
     records.iter().filter(|record| !replaced.contains(record.run_id.as_str())).cloned().collect()
 }
 
-/// How many runs those that count have replaced.
-pub(crate) fn replaced(records: &[Record]) -> usize {
+/// Runs that those that count have replaced.
+pub(crate) fn replaced(records: &[Record]) -> BTreeSet<&str> {
     let places = records.iter().filter_map(|record| record.place.as_ref());
-    places.flat_map(|place| &place.replaces).collect::<BTreeSet<_>>().len()
+    places.flat_map(|place| &place.replaces).map(String::as_str).collect()
 }
 
 /// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.

@@ -179,7 +179,7 @@ impl Summary {
             runs: records.len(),
             invalid_runs: records.iter().filter(|record| !record.trusted).count(),
             simulated: records.iter().any(|record| record.settings.is_simulated()),
-            replaced: consistency::replaced(records),
+            replaced: consistency::replaced(records).len(),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows: rows::rows(outline, settings, placed),
             together: rows::together(outline, settings, placed),

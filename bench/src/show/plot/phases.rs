@@ -5,7 +5,7 @@
 
 use super::chart::{Key, of_shade};
 use super::{Data, Picture, Setting};
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::show::svg::{Anchor, Svg, WIDTH, round_step, text_width};
@@ -158,7 +158,8 @@ fn field(
         _ => hatched(svg, corner, (width, height), &tip),
     }
     let mark = if found.verdict == Verdict::NotValid { " !" } else { "" };
-    match interval(estimate).filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
+    let interval = estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)));
+    match interval.filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
         Some(interval) => {
             let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
             svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
@@ -172,10 +173,6 @@ fn field(
 
 /// Size of the intervals' texts, `.small` in the style.
 const SMALL: f64 = 10.0;
-
-fn interval(estimate: &Estimate) -> Option<String> {
-    estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)))
-}
 
 fn ratio(value: f64) -> String {
     format!("{}x", short(&factor(value)))
