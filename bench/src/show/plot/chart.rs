@@ -87,36 +87,21 @@ impl YAxis {
     }
 }
 
-/// Positions of a chart's parts.
-struct Layout {
-    right: f64,
-    bottom: f64,
-    height: f64,
-    names_below: bool,
-}
-
-impl Layout {
-    /// Lays a chart out: names stand next to the curves' ends if both have room there.
-    fn new(curves: &[Curve]) -> Self {
-        let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
-        let names_below = widest > WIDTH / 4.0;
-        let beside = if names_below { 0.0 } else { curves.len() as f64 * LABEL_GAP };
-        let bottom = TOP + PLOT.max(beside);
-        let right = if names_below { WIDTH - 14.0 } else { WIDTH - widest - LABEL_SPACE - 6.0 };
-        let below = if names_below { names(curves).height() } else { 0.0 };
-        Self { right, bottom, height: bottom + BOTTOM + below, names_below }
-    }
-}
-
-fn names(curves: &[Curve]) -> Key<'_> {
-    Key::new(curves.iter().map(|curve| curve.name.as_str()))
-}
-
 /// Draws the curves between these ends of the y axis.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let kind = axes.kind;
-    let Layout { right, bottom, height, names_below } = Layout::new(curves);
-    let mut svg = Svg::new(height, &format!("{} over {}", kind.y_title, axes.x_title));
+    let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
+    // Names stand next to the curves' ends if both have room there, else below.
+    let key = (widest > WIDTH / 4.0).then(|| Key::new(curves.iter().map(|curve| curve.name.as_str())));
+    let (right, beside) = match key {
+        Some(_) => (WIDTH - 14.0, 0.0),
+        None => (WIDTH - widest - LABEL_SPACE - 6.0, curves.len() as f64 * LABEL_GAP),
+    };
+    let bottom = TOP + PLOT.max(beside);
+    let mut svg = Svg::new(
+        bottom + BOTTOM + key.as_ref().map_or(0.0, Key::height),
+        &format!("{} over {}", kind.y_title, axes.x_title),
+    );
     let y = kind.y.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
@@ -137,14 +122,14 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     for curve in curves {
         draw_curve(&mut svg, curve, axes, &y, x);
     }
-    if names_below {
+    if let Some(key) = key {
         let series = |svg: &mut Svg, curve: usize, (x, y): (f64, f64)| {
             svg.path(&[(x, y), (x + 22.0, y)], curves[curve].series);
             svg.marker((x + 11.0, y), curves[curve].series, "");
         };
-        names(curves).draw(&mut svg, bottom + BOTTOM, series);
+        key.draw(&mut svg, bottom + BOTTOM, series);
     } else {
-        name_ends(&mut svg, curves, &y, right);
+        name_ends(&mut svg, curves, &y, (right, bottom));
     }
     svg
 }
@@ -166,13 +151,12 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl 
 }
 
 /// Names at the right end of the curves, pushed apart where they would overlap.
-fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, right: f64) {
+fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, (right, bottom): (f64, f64)) {
     let end = |curve: &Curve| curve.points.iter().flatten().last().map(|last| y.at(last.hodges_lehmann));
     let mut names: Vec<(f64, &Curve)> =
         curves.iter().filter_map(|curve| Some((end(curve)?, curve))).collect();
     names.sort_by(|a, b| a.0.total_cmp(&b.0));
     let wanted: Vec<f64> = names.iter().map(|name| name.0).collect();
-    let bottom = TOP + PLOT.max(names.len() as f64 * LABEL_GAP);
     for ((end, curve), position) in names.iter().zip(spread(&wanted, bottom)) {
         svg.line(
             "bar",
