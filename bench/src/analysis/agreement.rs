@@ -50,48 +50,33 @@ pub(crate) enum Agreement {
 const MOST_BLOCKS: f64 = 10_000.0;
 
 impl Agreement {
-    /// Compares `ours` with what was `published`, once or several times. All of it must lie within this share of that.
-    pub(crate) fn of(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
-        let Some((ours, interval, first)) = both(published, ours) else { return Self::NoFigure };
+    /// Compares `ours` with what was `published`, once or several times. All of it must lie within this share of that. Shares have no
+    /// direction, and the first that was published counts.
+    pub(crate) fn of(published: &[f64], within: f64, ours: Option<&Estimate>, is_share: bool) -> Self {
+        let both = ours.and_then(|ours| Some((ours, ours.interval?, *published.first()?)));
+        let Some((ours, interval, first)) = both else { return Self::NoFigure };
+        let published = if is_share { &published[..1] } else { published };
         // As distances from 1 in the published direction.
-        let towards = |ratio: f64| if first < 1.0 { -ratio.ln() } else { ratio.ln() };
+        let towards = |ratio: f64| if first < 1.0 && !is_share { -ratio.ln() } else { ratio.ln() };
         let (a, b) = (towards(interval.low), towards(interval.high));
         let (near, far) = (a.min(b), a.max(b));
         let edge = |sign: f64| move |published: &f64| towards(*published) + sign * within.ln_1p();
         let inside = published.iter().map(edge(-1.0)).fold(f64::INFINITY, f64::min);
         let outside = published.iter().map(edge(1.0)).fold(f64::NEG_INFINITY, f64::max);
+        let centre = towards(ours.hodges_lehmann);
         match () {
             () if inside <= near && far <= outside => Self::Agrees,
+            () if near > outside && is_share => Self::LargerShare,
             () if near > outside => Self::Larger,
+            // Of a share of 0, of which no event was seen, no number of blocks is known.
             () if far >= inside => {
-                let centre = towards(ours.hodges_lehmann);
                 let to_an_end = (centre - inside).abs().min((outside - centre).abs());
                 Self::TooWideToTell { blocks: blocks_needed(ours.n, interval, to_an_end) }
             }
+            () if is_share => Self::SmallerShare,
             () if near > 0.0 => Self::Smaller,
             () if far < 0.0 => Self::Opposite,
-            () => {
-                let blocks = blocks_needed(ours.n, interval, towards(ours.hodges_lehmann).abs());
-                Self::NoDifferenceShown { blocks }
-            }
-        }
-    }
-
-    /// Compares shares, which have no direction.
-    pub(crate) fn of_share(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
-        let Some((ours, interval, published)) = both(published, ours) else { return Self::NoFigure };
-        let (inside, outside) = (published / (1.0 + within), published * (1.0 + within));
-        match () {
-            () if interval.low > outside => Self::LargerShare,
-            () if interval.high < inside => Self::SmallerShare,
-            () if inside <= interval.low && interval.high <= outside => Self::Agrees,
-            // No event was seen, in too few occasions.
-            () if ours.hodges_lehmann <= 0.0 => Self::TooWideToTell { blocks: None },
-            () => {
-                let centre = ours.hodges_lehmann.ln();
-                let to_an_end = (centre - inside.ln()).abs().min((outside.ln() - centre).abs());
-                Self::TooWideToTell { blocks: blocks_needed(ours.n, interval, to_an_end) }
-            }
+            () => Self::NoDifferenceShown { blocks: blocks_needed(ours.n, interval, centre.abs()) },
         }
     }
 
@@ -116,11 +101,6 @@ impl Agreement {
     }
 }
 
-/// Ours with its interval, and the first that was published.
-fn both<'a>(published: &[f64], ours: Option<&'a Estimate>) -> Option<(&'a Estimate, Interval, f64)> {
-    Some((ours?, ours?.interval?, *published.first()?))
-}
-
 /// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.
 fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> {
     let half = (interval.high / interval.low).ln() / 2.0;
@@ -140,83 +120,57 @@ mod tests {
         Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }
     }
 
-    fn agreement(published: f64, low: f64, high: f64) -> Agreement {
-        let margin = if published == 1.004 { 0.05 } else { 0.25 };
-        Agreement::of(&[published], margin, Some(&estimate(low, high)))
-    }
-
     #[test]
     fn the_word_says_where_ours_lies_beyond_the_margin() {
         for (published, low, high, expected) in [
-            (2.0, 1.9, 2.1, Agreement::Agrees),
-            (2.0, 1.7, 2.4, Agreement::Agrees),
-            (1.004, 0.99, 1.01, Agreement::Agrees),
-            (2.0, 2.6, 3.0, Agreement::Larger),
-            (2.0, 1.2, 1.5, Agreement::Smaller),
-            (2.0, 0.9, 1.5, Agreement::NoDifferenceShown { blocks: Some(18) }),
-            (2.0, 0.5, 0.9, Agreement::Opposite),
-            (1.004, 1.1, 1.2, Agreement::Larger),
+            (2.0, 1.7, 2.4, "agrees"),
+            (1.004, 0.99, 1.01, "agrees"),
+            (2.0, 2.6, 3.0, "same direction, larger"),
+            (2.0, 1.2, 1.5, "same direction, smaller"),
+            (2.0, 0.9, 1.5, "smaller, or none: no difference shown, 18 blocks might"),
+            (2.0, 0.99, 1.01, "smaller, or none: no difference shown"),
+            (2.0, 0.5, 0.9, "opposite direction"),
+            (1.004, 1.1, 1.2, "same direction, larger"),
             // A published loss is mirrored.
-            (0.5, 0.2, 0.3, Agreement::Larger),
-            (0.5, 0.7, 0.8, Agreement::Smaller),
-            (0.5, 1.7, 1.8, Agreement::Opposite),
+            (0.5, 0.2, 0.3, "same direction, larger"),
+            (0.5, 0.7, 0.8, "same direction, smaller"),
+            (0.5, 1.7, 1.8, "opposite direction"),
             // An estimate on the margin never tells.
-            (2.0, 1.6 / 1.3, 1.6 * 1.3, Agreement::TooWideToTell { blocks: None }),
+            (2.0, 1.6 / 1.3, 1.6 * 1.3, "too wide to tell"),
             // Half as wide fits into the margin, so that it takes some more than three times the six blocks.
-            (2.0, 2.0 / 1.5, 2.0 * 1.5, Agreement::TooWideToTell { blocks: Some(20) }),
+            (2.0, 2.0 / 1.5, 2.0 * 1.5, "too wide to tell: 20 blocks"),
         ] {
-            assert_eq!(agreement(published, low, high), expected, "{published}: {low} to {high}");
-        }
-        for (published, low, high) in [(2.01, 1.05, 8.0), (1.004, 0.8, 1.3), (2.0, 0.9, 3.0), (2.0, 1.4, 2.1)]
-        {
-            let agreement = agreement(published, low, high);
-            assert!(matches!(agreement, Agreement::TooWideToTell { .. }), "{published}: {agreement:?}");
+            let margin = if published == 1.004 { 0.05 } else { 0.25 };
+            let word = Agreement::of(&[published], margin, Some(&estimate(low, high)), false).word();
+            assert_eq!(word, expected, "{published}: {low} to {high}");
         }
     }
 
     #[test]
     fn without_an_interval_nothing_is_said() {
-        let estimate = Estimate { n: 1, median: 2.0, hodges_lehmann: 2.0, interval: None };
-        assert_eq!(Agreement::of(&[2.0], 0.25, Some(&estimate)), Agreement::NoFigure);
-        assert_eq!(Agreement::of(&[2.0], 0.25, None), Agreement::NoFigure);
+        let alone = Estimate { interval: None, ..estimate(1.9, 2.1) };
         // A directory's files may hold anything.
-        let ours = self::estimate(0.1, 0.2);
-        assert_eq!(Agreement::of_share(&[], 0.25, Some(&ours)), Agreement::NoFigure);
-        assert_eq!(Agreement::of_share(&[0.5], 0.25, Some(&estimate)), Agreement::NoFigure);
-    }
-
-    #[test]
-    fn what_a_narrower_interval_could_turn_into_another_word_says_so() {
-        // Each of these might become "smaller" or "opposite", or "agrees" or "larger".
-        for (low, high) in [(0.9, 1.5), (0.99, 1.01), (1.4, 2.1), (1.9, 2.6)] {
-            let word = agreement(2.0, low, high).word();
-            assert!(word.contains("blocks") || word.contains("or none"), "{low} to {high}: {word}");
-        }
-        // These cannot: whatever lies inside gets the same word.
-        for (low, high) in [(1.7, 2.4), (1.1, 1.5), (2.6, 9.0), (0.5, 0.9)] {
-            let word = agreement(2.0, low, high).word();
-            let inner = agreement(2.0, low * 1.01, high / 1.01).word();
-            assert_eq!(word, inner, "{low} to {high}");
-            assert!(!word.contains("blocks"), "{low} to {high}: {word}");
+        let ours = estimate(0.1, 0.2);
+        for (published, ours) in [(&[2.0][..], Some(&alone)), (&[2.0], None), (&[], Some(&ours))] {
+            for is_share in [false, true] {
+                assert_eq!(Agreement::of(published, 0.25, ours, is_share), Agreement::NoFigure);
+            }
         }
     }
 
     #[test]
     fn two_published_figures_are_one_and_a_share_has_no_direction() {
-        for (low, high, expected) in
-            [(1.2, 2.2, Agreement::Agrees), (2.3, 2.5, Agreement::Larger), (1.05, 1.1, Agreement::Smaller)]
-        {
-            let found = Agreement::of(&[1.44, 1.8], 0.25, Some(&estimate(low, high)));
+        for (published, low, high, expected) in [
+            (&[1.44, 1.8][..], 1.2, 2.2, Agreement::Agrees),
+            (&[1.44, 1.8], 2.3, 2.5, Agreement::Larger),
+            (&[1.44, 1.8], 1.05, 1.1, Agreement::Smaller),
+            (&[0.2], 0.17, 0.24, Agreement::Agrees),
+            (&[0.2], 0.3, 0.9, Agreement::LargerShare),
+            (&[0.2], 0.001, 0.1, Agreement::SmallerShare),
+            (&[0.2], 0.0, 0.22, Agreement::TooWideToTell { blocks: None }),
+        ] {
+            let found = Agreement::of(published, 0.25, Some(&estimate(low, high)), published.len() == 1);
             assert_eq!(found, expected, "{low} to {high}");
         }
-        let share = |low, high| Agreement::of_share(&[0.2], 0.25, Some(&estimate(low, high)));
-        for (low, high, expected) in [
-            (0.17, 0.24, Agreement::Agrees),
-            (0.3, 0.9, Agreement::LargerShare),
-            (0.001, 0.1, Agreement::SmallerShare),
-        ] {
-            assert_eq!(share(low, high), expected, "{low} to {high}");
-        }
-        assert!(matches!(share(0.1, 0.22), Agreement::TooWideToTell { .. }));
     }
 }

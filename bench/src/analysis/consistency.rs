@@ -110,15 +110,14 @@ pub(crate) fn spoilt(records: &[Record], limit: f64) -> Option<Spoilt> {
 
 /// The records that count: all but those that a later attempt replaces, whatever that found.
 pub(crate) fn last_attempts(records: &[Record]) -> Vec<Record> {
-    let places = records.iter().filter_map(|record| record.place.as_ref());
-    let replaced: BTreeSet<&str> = places.flat_map(|place| &place.replaces).map(String::as_str).collect();
+    let replaced = replaced(records);
     records.iter().filter(|record| !replaced.contains(record.run_id.as_str())).cloned().collect()
 }
 
-/// How many runs those that count have replaced.
-pub(crate) fn replaced(records: &[Record]) -> usize {
+/// Runs that those that count have replaced.
+pub(crate) fn replaced(records: &[Record]) -> BTreeSet<&str> {
     let places = records.iter().filter_map(|record| record.place.as_ref());
-    places.flat_map(|place| &place.replaces).collect::<BTreeSet<_>>().len()
+    places.flat_map(|place| &place.replaces).map(String::as_str).collect()
 }
 
 /// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
@@ -133,15 +132,13 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 /// pCPUs and hosts.
 pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
     let mut differences = of_settings(a, b);
-    let pcpus = |records: &[Record]| {
-        distinct(records, |record| record.settings.get("cpus").map_or(String::new(), ToString::to_string))
-    };
-    if pcpus(a) != pcpus(b) {
-        differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
-    }
-    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
-    if hosts(a) != hosts(b) {
-        differences.push(format!("host {} and {}", hosts(a), hosts(b)));
+    let cpus = |record: &Record| record.settings.get("cpus").map_or(String::new(), ToString::to_string);
+    let of_each: [(_, fn(&Record) -> String); 2] = [("pCPUs", cpus), ("host", |it| it.host.identity())];
+    for (what, of) in of_each {
+        let [a, b] = [a, b].map(|records| join(&records.iter().map(of).collect()));
+        if a != b {
+            differences.push(format!("{what} {a} and {b}"));
+        }
     }
     differences
 }
@@ -201,10 +198,6 @@ fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
         }
     }
     cells
-}
-
-fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
-    join(&records.iter().map(of).collect())
 }
 
 fn join(values: &BTreeSet<String>) -> String {

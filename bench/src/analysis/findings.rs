@@ -2,11 +2,8 @@
 //!
 //! A difference is told where the table marks one: both follow [`multiplicity`].
 
-use std::collections::BTreeMap;
-
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
-use crate::analysis::summary::trust;
-use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary, trust};
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;
@@ -45,27 +42,24 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
             all_of(settings)
         ));
     }
-    let left_out =
-        if invalid == 0 { String::new() } else { format!("; not valid at {invalid}, which are left out") };
     let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
     let differ = || of_it.iter().copied().filter(|it| it.verdict.is_difference());
     let shown = || differ().filter(|it| !it.depends_on_guesses());
     let guessed = differ().count() - shown().count();
-    let left_out = match guessed {
-        0 => left_out,
-        1 => left_out + "; 1 flips or is undetermined on machines like it, and is left out",
-        _ => {
-            left_out
-                + &format!("; {guessed} flip or are undetermined on machines like theirs, and are left out")
-        }
+    let mut left_out = String::new();
+    if invalid > 0 {
+        left_out += &format!("; not valid at {invalid}, which are left out");
+    }
+    left_out += &match guessed {
+        0 => String::new(),
+        1 => "; 1 flips or is undetermined on machines like it, and is left out".into(),
+        _ => format!("; {guessed} flip or are undetermined on machines like theirs, and are left out"),
     };
     let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
-        let taken_back = taken_back(of_it);
-        return finding(format!(
-            "no difference is shown at any of {settings} settings{corrected}{taken_back}{left_out}"
-        ));
+        let tail = format!("{corrected}{}{left_out}", taken_back(of_it));
+        return finding(format!("no difference is shown at any of {settings} settings{tail}"));
     }
     let best = shown().max_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) > 0.0);
     let worst = shown().min_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) < 0.0);
@@ -75,10 +69,8 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
         let ratio = it.ratio.as_ref()?.as_ratio();
         Some(format!("{word}, {to} {ratio} at {}", setting_name(summary, &it.setting)))
     };
-    let parts: Vec<String> = [told_of(better_word, "up to", best), told_of(worse_word, "down to", worst)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let parts = [told_of(better_word, "up to", best), told_of(worse_word, "down to", worst)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     let extent = if settings == 1 && guessed == 0 {
         String::new()
     } else {
@@ -157,7 +149,7 @@ fn over_seeds(summary: &Summary) -> Option<Finding> {
 }
 
 /// "ratio 8, slice 1ms".
-pub(crate) fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>) -> String {
+pub(crate) fn setting_name(summary: &Summary, setting: &Setting) -> String {
     let name = summary.outline.name(setting);
     if name.is_empty() { "the only setting".into() } else { name }
 }

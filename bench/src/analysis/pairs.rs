@@ -15,12 +15,10 @@ pub(crate) trait Ranked {
     fn count(&self) -> usize;
     /// Number of figures that are at most `bound`.
     fn not_above(&self, bound: f64) -> usize;
-    /// The least and the largest figure.
-    fn ends(&self) -> [f64; 2];
 
     /// The figure with this rank, from 0 for the least.
     fn ranked(&self, rank: usize) -> f64 {
-        let [mut low, mut high] = self.ends().map(key);
+        let [mut low, mut high] = [f64::NEG_INFINITY, f64::INFINITY].map(key);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.not_above(of_key(middle)) > rank {
@@ -77,10 +75,6 @@ impl Ranked for Averages {
         }
         count
     }
-
-    fn ends(&self) -> [f64; 2] {
-        [self.0[0], self.0[self.0.len() - 1]]
-    }
 }
 
 impl Differences {
@@ -103,11 +97,6 @@ impl Ranked for Differences {
             count += self.below.len() - start;
         }
         count
-    }
-
-    fn ends(&self) -> [f64; 2] {
-        let last = |values: &[f64]| values[values.len() - 1];
-        [self.above[0] - last(&self.below), last(&self.above) - self.below[0]]
     }
 }
 

@@ -31,11 +31,11 @@ fn of_normal(n: usize) -> Option<f64> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use haltkick_vmm::{Image, OurGuest};
+    use haltkick_vmm::Image;
 
     use super::*;
     use crate::analysis::significance::{corrected, p_of_difference};
-    use crate::analysis::statistics::{Verdict, median};
+    use crate::analysis::statistics::median;
     use crate::analysis::summary::Summary;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
@@ -104,33 +104,6 @@ mod tests {
         }
     }
 
-    /// Throughputs as `overcommit` found them, and twice its scatter: half of its ratios scatter by 9 % from block to block.
-    #[test]
-    fn a_quick_look_at_overcommit_shows_what_paravirtual_locks_gain() {
-        const TRIES: u64 = 100;
-        let (.., plan) = built_in_plans().find(|(name, ..)| name == "overcommit --quick").unwrap();
-        let truth = |asked: OurGuest<'_>| {
-            let gain = match asked.guest.vcpus / asked.run.cpus.len() as u32 {
-                1 => 0.95,
-                2 => 1.39,
-                4 => 2.18,
-                _ => 4.89,
-            };
-            if asked.guest.pv { 4e5 * gain } else { 4e5 }
-        };
-        let shows = |seed| {
-            let mut records = World::new(seed).truth(truth).shape(Shape::LogNormal(0.12)).records(&plan);
-            // Lock-free runs that scatter are marked; this is about what is valid.
-            records.iter_mut().for_each(|record| record.trusted = true);
-            let comparisons = Summary::new(&plan.outline, &records).comparisons;
-            let of_gain =
-                comparisons.iter().filter(|it| it.name == "PV/virt-tas" && it.setting["ratio"] != "1");
-            of_gain.filter(|it| it.verdict == Verdict::Faster).count() == 3
-        };
-        let shown = (0..TRIES).filter(|seed| shows(*seed)).count();
-        assert!(shown >= 95, "{shown} of {TRIES}");
-    }
-
     #[test]
     fn every_window_of_a_built_in_plan_holds_eight_rounds() {
         for (name, _, plan) in built_in_plans() {
@@ -159,13 +132,9 @@ mod tests {
             let ratio = median(&predicted) / median(&shown);
             assert!((0.7..1.3).contains(&ratio), "{earlier} to {later} blocks: {ratio}");
         }
-    }
-
-    #[test]
-    fn one_block_shows_nothing_and_the_same_number_shows_the_same() {
+        // One block shows nothing, and the same number shows the same.
         let [one, six] = [1, 6].map(|blocks| headline(blocks, 3).swap_remove(0));
-        assert_eq!(smallest_difference(&one, 6), None);
-        assert_eq!(smallest_difference(&six, 1), None);
+        assert_eq!((smallest_difference(&one, 6), smallest_difference(&six, 1)), (None, None));
         let same = smallest_difference(&six, 6).unwrap();
         assert!((same / six.half_width().unwrap() - 1.0).abs() < 1e-9);
     }

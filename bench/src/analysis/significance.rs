@@ -7,13 +7,10 @@
 //! one-sided and from ranks. And does a comparison show a difference at a setting: does its interval exclude 1? The correction asks
 //! for p-values far below what a rank test of seven blocks can have at all (1/64), so these are Student's, of the logarithms.
 
-use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use crate::analysis::pairs::{Averages, Ranked as _};
-use crate::analysis::statistics::{
-    EXACT_VALUES, Verdict, half_normal, is_exact, logs_over, mean_and_squares, rank_sum_distribution,
-    rank_sum_moments, signed_rank_distribution, signed_rank_moments,
-};
+use crate::analysis::statistics::{RankSum, Verdict, half_normal, logs_over, mean_and_squares};
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
@@ -104,33 +101,16 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
     match logs.len() {
         0 | 1 => None,
         2..6 => p_of_mean(&logs, None),
-        n => {
-            let not_below = Averages::of(&logs).not_above(0.0);
-            Some(match n <= EXACT_VALUES {
-                true => signed_rank_distribution(n).iter().take(not_below + 1).sum(),
-                false => normal_p(not_below, signed_rank_moments(n)),
-            })
-        }
+        n => Some(RankSum::of_signs(n).at_most(Averages::of(&logs).not_above(0.0))),
     }
-}
-
-/// Chance of a rank sum of at most `sum`, where it is as good as normal.
-fn normal_p(sum: usize, (mean, deviation): (f64, f64)) -> f64 {
-    Normal::standard().cdf((sum as f64 + 0.5 - mean) / deviation)
 }
 
 /// P-value of the ratio of two groups that are not paired, by the rank-sum test.
 pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f64> {
     let (above, below) = (logs_over(above, limit)?, logs_over(below, 1.0)?);
     let (m, n) = (above.len(), below.len());
-    if m == 0 || n == 0 {
-        return None;
-    }
     let not_below = above.iter().map(|a| below.iter().filter(|b| a >= b).count()).sum::<usize>();
-    Some(match is_exact(m, n) {
-        true => rank_sum_distribution(m, n).iter().take(not_below + 1).sum(),
-        false => normal_p(not_below, rank_sum_moments(m, n)),
-    })
+    (m > 0 && n > 0).then(|| RankSum::of_groups(m, n).at_most(not_below))
 }
 
 /// The least p-value of [`p_of_pairs`] for this many pairs.
@@ -160,7 +140,7 @@ pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::statistics::{EXACT_GROUP, Estimate};
+    use crate::analysis::statistics::Estimate;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
     #[test]
@@ -183,33 +163,6 @@ mod tests {
                     assert_eq!(p_of_groups(a, b, limit).unwrap() <= LEVEL, groups, "{a:?} {b:?} {limit}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn beyond_the_exact_distributions_the_normal_one_is_as_good() {
-        let n = EXACT_VALUES + 1;
-        for below in [20, 30, 36] {
-            // Each is as far from 1 as none other, and `below` of them lie below.
-            let log = |i: usize| {
-                (i + 1) as f64 * if i.is_multiple_of(2) || i >= 2 * below { 0.001 } else { -0.001 }
-            };
-            let ratios: Vec<f64> = (0..n).map(|i| log(i).exp()).collect();
-            let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-            let negated: Vec<f64> = logs.iter().map(|log| -log).collect();
-            let not_below = Averages::of(&negated).not_above(0.0);
-            let exact: f64 = signed_rank_distribution(n).iter().take(not_below + 1).sum();
-            let normal = p_of_pairs(&ratios, 1.0).unwrap();
-            assert!((normal - exact).abs() < 0.002, "{below}: {normal} for {exact}");
-        }
-        let m = EXACT_GROUP + 1;
-        for shift in [0.0, 5.0, 9.0] {
-            let below: Vec<f64> = (0..m).map(|i| (0.01 * i as f64).exp()).collect();
-            let above: Vec<f64> = (0..m).map(|i| (0.01 * (i as f64 - shift + 0.5)).exp()).collect();
-            let not_below: usize = above.iter().map(|a| below.iter().filter(|b| a >= b).count()).sum();
-            let exact: f64 = rank_sum_distribution(m, m).iter().take(not_below + 1).sum();
-            let normal = p_of_groups(&above, &below, 1.0).unwrap();
-            assert!((normal - exact).abs() < 0.002, "{shift}: {normal} for {exact}");
         }
     }
 

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use super::pairs::{Averages, Differences, Ranked as _};
+use super::pairs::{Averages, Differences, Ranked};
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
@@ -58,19 +58,27 @@ pub(crate) enum Method {
 }
 
 impl Estimate {
+    /// Estimates the centre of values of either sign. None if empty.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        (!values.is_empty()).then(|| Self {
+            n: values.len(),
+            median: median(values),
+            hodges_lehmann: Averages::of(values).median(),
+            interval: interval(values),
+        })
+    }
+
     /// Estimates the mean of positive values on their logarithms: fit for ratios and rates. None if empty or not all
     /// positive.
     pub(crate) fn of_positive(values: &[f64]) -> Option<Self> {
-        if values.is_empty() || values.iter().any(|value| *value <= 0.0 || !value.is_finite()) {
-            return None;
-        }
-        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        Some(Self {
-            n: values.len(),
-            median: median(&logs).exp(),
-            hodges_lehmann: Averages::of(&logs).median().exp(),
-            interval: interval(&logs).map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it }),
-        })
+        Self::of(&logs_over(values, 1.0)?).map(Self::exp)
+    }
+
+    /// The estimate of values, from that of their logarithms.
+    fn exp(self) -> Self {
+        let interval = self.interval.map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it });
+        let [median, hodges_lehmann] = [self.median, self.hodges_lehmann].map(f64::exp);
+        Self { n: self.n, median, hodges_lehmann, interval }
     }
 
     /// Estimates the share of occasions on which something happened, over `runs` together: where it is rare, a run may
@@ -93,13 +101,14 @@ impl Estimate {
             return None;
         }
         let differences = Differences::between(&above, &below);
-        let interval = rank_sum_cut(above.len(), below.len()).map(|cut| Interval {
-            low: differences.ranked(cut - 1).exp(),
-            high: differences.ranked(differences.count() - cut).exp(),
-            method: Method::RankSum,
-        });
-        let median_ratio = (median(&above) - median(&below)).exp();
-        Some(Self { n, median: median_ratio, hodges_lehmann: differences.median().exp(), interval })
+        let cut = RankSum::of_groups(above.len(), below.len()).cut();
+        let of_logs = Self {
+            n,
+            median: median(&above) - median(&below),
+            hodges_lehmann: differences.median(),
+            interval: cut.map(|cut| between(&differences, cut, Method::RankSum)),
+        };
+        Some(of_logs.exp())
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -146,15 +155,18 @@ pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
 }
 
 /// The 95 % interval for the centre of `values`.
-pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
+fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < 2 {
         return None;
     }
     // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
-    let Some(cut) = signed_rank_cut(values.len()) else { return Some(student_t_interval(values)) };
-    let averages = Averages::of(values);
-    let (low, high) = (averages.ranked(cut - 1), averages.ranked(averages.count() - cut));
-    Some(Interval { low, high, method: Method::SignedRank })
+    let Some(cut) = RankSum::of_signs(values.len()).cut() else { return Some(student_t_interval(values)) };
+    Some(between(&Averages::of(values), cut, Method::SignedRank))
+}
+
+/// The interval between the figures that fall outside, `cut` at each end.
+fn between(figures: &impl Ranked, cut: usize, method: Method) -> Interval {
+    Interval { low: figures.ranked(cut - 1), high: figures.ranked(figures.count() - cut), method }
 }
 
 /// Largest tail of a 95 % interval.
@@ -165,42 +177,68 @@ pub(crate) fn half_normal() -> f64 {
     Normal::standard().inverse_cdf(1.0 - TAIL)
 }
 
-/// More values than this take long to count exactly, and differ from normal ones by nothing.
-pub(crate) const EXACT_VALUES: usize = 60;
-
-/// Mean and standard deviation of the rank sum of `n` values of either sign.
-pub(crate) fn signed_rank_moments(n: usize) -> (f64, f64) {
-    let n = n as f64;
-    (n * (n + 1.0) / 4.0, (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt())
+/// Distribution of a rank sum, from 0, where there is no difference.
+pub(crate) enum RankSum {
+    /// Probability of each sum.
+    Exact(Vec<f64>),
+    /// Where to count them takes long, and they differ from normal ones by nothing.
+    Normal(Normal),
 }
 
-/// Mean and standard deviation of the number of pairs in which the value of the first group is the larger.
-pub(crate) fn rank_sum_moments(m: usize, n: usize) -> (f64, f64) {
-    let (m, n) = (m as f64, n as f64);
-    (m * n / 2.0, (m * n * (m + n + 1.0) / 12.0).sqrt())
-}
+impl RankSum {
+    /// Of the ranks with one sign, among `n` values of either sign.
+    pub(crate) fn of_signs(n: usize) -> Self {
+        const MOST: usize = 60;
+        if n <= MOST {
+            return Self::Exact(signed_rank_distribution(n));
+        }
+        let n = n as f64;
+        Self::normal(n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
+    }
 
-/// How many extreme Walsh averages fall outside at each end: the most whose probability is at most [`TAIL`].
-fn signed_rank_cut(n: usize) -> Option<usize> {
-    if n > EXACT_VALUES { normal_cut(signed_rank_moments(n)) } else { cut(signed_rank_distribution(n)) }
-}
+    /// Of the pairs of two groups in which the value of the first is the larger. If only one group is large, the tails differ from
+    /// normal ones.
+    pub(crate) fn of_groups(m: usize, n: usize) -> Self {
+        const MOST: usize = 40;
+        const MOST_PAIRS: usize = 1_000_000;
+        if m.min(n) <= MOST && m.saturating_mul(n) <= MOST_PAIRS {
+            return Self::Exact(rank_sum_distribution(m, n));
+        }
+        let (m, n) = (m as f64, n as f64);
+        Self::normal(m * n / 2.0, m * n * (m + n + 1.0) / 12.0)
+    }
 
-fn normal_cut((mean, deviation): (f64, f64)) -> Option<usize> {
-    Some((mean - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0)
-}
+    fn normal(mean: f64, variance: f64) -> Self {
+        Self::Normal(Normal::new(mean, variance.sqrt()).expect("large groups have a variance"))
+    }
 
-/// How many figures at one end have a probability of at most [`TAIL`] together; none if one has more.
-fn cut(distribution: Vec<f64>) -> Option<usize> {
-    let mut tail = 0.0;
-    let cut = distribution.into_iter().take_while(|probability| {
-        tail += probability;
-        tail <= TAIL
-    });
-    Some(cut.count()).filter(|cut| *cut > 0)
+    /// How many sums at one end have a probability of at most [`TAIL`] together; none if one has more.
+    fn cut(&self) -> Option<usize> {
+        let cut = match self {
+            Self::Exact(distribution) => {
+                let mut tail = 0.0;
+                let is_outside = |probability: &&f64| {
+                    tail += **probability;
+                    tail <= TAIL
+                };
+                distribution.iter().take_while(is_outside).count()
+            }
+            Self::Normal(normal) => normal.inverse_cdf(TAIL).floor() as usize,
+        };
+        Some(cut).filter(|cut| *cut > 0)
+    }
+
+    /// Chance of a sum of at most `sum`.
+    pub(crate) fn at_most(&self, sum: usize) -> f64 {
+        match self {
+            Self::Exact(distribution) => distribution.iter().take(sum + 1).sum(),
+            Self::Normal(normal) => normal.cdf(sum as f64 + 0.5),
+        }
+    }
 }
 
 /// Probability of each rank sum, 0 to n(n+1)/2, if every rank has either sign with equal chance.
-pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
+fn signed_rank_distribution(n: usize) -> Vec<f64> {
     let mut probability = vec![0.0; n * (n + 1) / 2 + 1];
     probability[0] = 1.0;
     for rank in 1..=n {
@@ -212,27 +250,11 @@ pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
     probability
 }
 
-/// How many extreme differences between two groups fall outside at each end: the most whose probability is at
-/// most [`TAIL`]; none if the groups are too small for that.
-fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
-    if is_exact(m, n) { cut(rank_sum_distribution(m, n)) } else { normal_cut(rank_sum_moments(m, n)) }
-}
-
-/// Two groups larger than this have rank sums that differ from normal ones by nothing. If only one of them is, the tails differ.
-pub(crate) const EXACT_GROUP: usize = 40;
-/// More pairs than this take long.
-const EXACT_GROUP_PAIRS: usize = 1_000_000;
-
-/// Whether [`rank_sum_distribution`] is to be used for groups of these sizes, rather than the normal one.
-pub(crate) fn is_exact(m: usize, n: usize) -> bool {
-    m.min(n) <= EXACT_GROUP && m.saturating_mul(n) <= EXACT_GROUP_PAIRS
-}
-
 /// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
 ///
 /// The orders with each number are the coefficients of Gauss' binomial (Harding 1984). The upper half mirrors the lower one, whose
 /// sums lose nothing to rounding.
-pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
+fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     let (few, many) = (m.min(n), m.max(n));
     let mut orders = vec![0.0; m * n + 1];
     orders[0] = 1.0;
@@ -358,28 +380,14 @@ pub(crate) fn drift(series: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use rand::rngs::ChaCha8Rng;
-    use rand::{RngExt as _, SeedableRng as _};
-
     use super::*;
     use crate::measure::synthetic::{Scatter, Shape};
 
-    /// Draws one value.
-    type Noise = fn(&mut ChaCha8Rng) -> f64;
-
-    /// A standard normal value from two uniform ones (Box and Muller).
-    fn normal(rng: &mut ChaCha8Rng) -> f64 {
-        let (u, v): (f64, f64) = (rng.random(), rng.random());
-        (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-
-    /// Share of `trials` intervals of `n` values that miss the centre 0.
-    fn misses(n: usize, trials: u32, draw: Noise) -> f64 {
-        let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
+    /// Share of `trials` intervals of `n` logarithms of ratios of two runs, whose true ratio is 1, that miss it.
+    fn misses(n: usize, trials: u32, shape: Shape) -> f64 {
+        let mut scatter = Scatter::new(n as u64);
         let missed = (0..trials).filter(|_| {
-            let values: Vec<f64> = (0..n).map(|_| draw(&mut rng)).collect();
+            let values: Vec<f64> = (0..n).map(|_| (scatter.next(shape) / scatter.next(shape)).ln()).collect();
             let interval = interval(&values).unwrap();
             interval.low > 0.0 || interval.high < 0.0
         });
@@ -421,20 +429,12 @@ mod tests {
 
     #[test]
     fn coverage_is_what_the_interval_promises() {
-        let noises: [(&str, Noise); 4] = [
-            ("normal", normal),
-            ("one in seven wild", |rng| normal(rng) * if rng.random_bool(0.15) { 6.0 } else { 1.0 }),
-            ("two log-normal runs", |rng| (0.8 * normal(rng)).exp() - (0.8 * normal(rng)).exp()),
-            ("logistic", |rng| {
-                let u: f64 = rng.random_range(1e-9..1.0 - 1e-9);
-                (u / (1.0 - u)).ln()
-            }),
-        ];
-        for (name, draw) in noises {
+        for shape in [Shape::Normal(0.01), Shape::LogNormal(0.2), Shape::Skewed(0.2), Shape::HeavyTailed(0.1)]
+        {
             for n in [3, 5, 6, 8, 10, 16] {
                 // 2000 trials: standard error 0.5 percentage points.
-                let missed = misses(n, 2000, draw);
-                assert!(missed <= 0.065, "{name}, n = {n}: {:.1} % of the intervals miss", missed * 100.0);
+                let missed = misses(n, 2000, shape);
+                assert!(missed <= 0.065, "{shape:?}, n = {n}: {:.1} % of the intervals miss", missed * 100.0);
             }
         }
     }
@@ -484,82 +484,43 @@ mod tests {
     }
 
     #[test]
-    fn signed_rank_cuts_are_those_of_the_published_tables() {
-        // Critical values for a two-sided 5 % test, plus one.
-        let cuts = [5, 6, 7, 8, 10, 20, 25].map(|n| signed_rank_cut(n).unwrap_or(0));
-        assert_eq!(cuts, [0, 1, 3, 4, 9, 53, 90]);
-    }
-
-    #[test]
-    fn the_normal_approximation_continues_the_exact_cuts() {
-        let cuts: Vec<usize> = (55..66).map(|n| signed_rank_cut(n).unwrap()).collect();
-        let steps: Vec<usize> = cuts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert!(steps.iter().all(|step| (19..=26).contains(step)), "{cuts:?}");
-    }
-
-    #[test]
-    fn rank_sum_cuts_are_those_of_the_published_tables() {
+    fn rank_cuts_are_those_of_the_published_tables() {
+        // Critical values for a two-sided 5 % test, plus one. Beyond 60 values they are those of the normal distribution.
+        let cuts = [5, 6, 7, 8, 10, 20, 25, 60, 61, 62].map(|n| RankSum::of_signs(n).cut().unwrap_or(0));
+        assert_eq!(cuts, [0, 1, 3, 4, 9, 53, 90, 649, 672, 696]);
         // Critical values of the Mann-Whitney U for a two-sided 5 % test, plus one.
-        let groups = [(3, 3), (4, 4), (5, 5), (5, 8), (10, 10), (20, 20)];
-        assert_eq!(groups.map(|(m, n)| rank_sum_cut(m, n).unwrap_or(0)), [0, 1, 3, 7, 24, 128]);
-    }
-
-    /// Counted: the largest of all values is of the first group and beats all of the second, or it is of the second.
-    #[test]
-    fn rank_sums_are_as_frequent_as_counting_says() {
-        fn orders(m: usize, n: usize, number: usize, known: &mut HashMap<[usize; 3], u128>) -> u128 {
-            if number > m * n {
-                return 0;
-            }
-            if m == 0 || n == 0 {
-                return 1;
-            }
-            if let Some(orders) = known.get(&[m, n, number]) {
-                return *orders;
-            }
-            let beats = number.checked_sub(n).map_or(0, |rest| orders(m - 1, n, rest, known));
-            let all = beats + orders(m, n - 1, number, known);
-            known.insert([m, n, number], all);
-            all
-        }
-        let mut known = HashMap::new();
-        for (m, n) in [(1, 1), (1, 60), (3, 50), (50, 3), (8, 8), (7, 20), (20, 45)] {
-            let found = rank_sum_distribution(m, n);
-            let counts: Vec<u128> = (0..=m * n).map(|number| orders(m, n, number, &mut known)).collect();
-            let all = counts.iter().sum::<u128>() as f64;
-            for (number, (found, count)) in found.iter().zip(&counts).enumerate() {
-                let share = *count as f64 / all;
-                assert!((found / share - 1.0).abs() < 1e-9, "{m}, {n}: {number}: {found} for {share}");
-            }
-        }
+        let groups = [(3, 3), (4, 4), (5, 5), (5, 8), (8, 5), (10, 10), (20, 20)];
+        assert_eq!(
+            groups.map(|(m, n)| RankSum::of_groups(m, n).cut().unwrap_or(0)),
+            [0, 1, 3, 7, 7, 24, 128]
+        );
+        // Of groups of one value and of many, each number of pairs is as likely.
+        assert!(rank_sum_distribution(1, 60).iter().all(|share| (share * 61.0 - 1.0).abs() < 1e-9));
     }
 
     #[test]
-    fn separate_groups_differ_and_groups_of_one_kind_do_not() {
-        let low = [1.0, 1.1, 1.05, 0.95, 1.02];
-        let high = low.map(|value| value * 2.0);
-        let ratio = Estimate::of_ratio(&high, &low).unwrap();
-        assert_eq!(ratio.verdict(), Verdict::Faster);
-        assert!((1.9..2.1).contains(&ratio.hodges_lehmann), "{ratio:?}");
-        assert_eq!(Estimate::of_ratio(&low, &low).unwrap().verdict(), Verdict::NoDifferenceShown);
-        assert_eq!(Estimate::of_ratio(&low[..2], &low).unwrap().verdict(), Verdict::TooFewBlocks);
-        assert_eq!(Estimate::of_ratio(&[0.0, 1.0], &low), None);
+    fn beyond_the_exact_distributions_the_normal_one_is_as_good() {
+        for (normal, exact) in [
+            (RankSum::of_signs(61), signed_rank_distribution(61)),
+            (RankSum::of_groups(41, 41), rank_sum_distribution(41, 41)),
+        ] {
+            assert!(matches!(normal, RankSum::Normal(_)));
+            for sum in 0..exact.len() {
+                let exact: f64 = exact.iter().take(sum + 1).sum();
+                assert!((normal.at_most(sum) - exact).abs() < 0.002, "{sum}: {exact}");
+            }
+        }
     }
 
     #[test]
     fn what_has_no_logarithm_has_no_estimate_and_one_block_no_interval() {
         for values in [&[][..], &[1.0, 0.0], &[f64::NAN]] {
             assert_eq!(Estimate::of_positive(values), None, "{values:?}");
+            assert_eq!(Estimate::of_ratio(values, &[1.0; 6]), None, "{values:?}");
         }
         let estimate = Estimate::of_positive(&[2.0]).unwrap();
         assert_eq!((estimate.interval, estimate.verdict()), (None, Verdict::TooFewBlocks));
-    }
-
-    #[test]
-    fn half_width_is_that_of_plus_minus() {
-        let interval = Interval { low: 1.0 / 1.1, high: 1.1, method: Method::SignedRank };
-        let estimate = Estimate { n: 6, median: 1.0, hodges_lehmann: 1.0, interval: Some(interval) };
-        assert!((estimate.half_width().unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(Estimate::of_ratio(&[1.0; 2], &[1.0; 5]).unwrap().verdict(), Verdict::TooFewBlocks);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::measure::session::{MOST_TIMES_PLANNED, Rule};
 use crate::record::place::Role;
 use crate::results::manifest::Manifest;
 use crate::text::output;
-use crate::text::quantity::{patience, significant};
+use crate::text::quantity::{patience, percent, significant};
 
 /// The cells in the order of the file, then how many runs that is, and how long they take. What they can show is known by earlier
 /// results.
@@ -73,7 +73,7 @@ fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier)
     let estimate = found.and_then(|it| it.ratio.as_ref());
     match estimate.and_then(|estimate| power::smallest_difference(estimate, blocks)) {
         None => "-".into(),
-        Some(share) if share < 1.0 => format!("{} %", significant(share * 100.0)),
+        Some(share) if share < 1.0 => percent(share),
         Some(share) => format!("{}x", significant(1.0 + share)),
     }
 }

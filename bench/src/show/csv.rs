@@ -3,12 +3,10 @@
 //! Names are as they are in records, so that both join, also where a spreadsheet would take one for a formula: docs/data.md says how to
 //! open such a file.
 
-use std::collections::BTreeMap;
-
 use csv::Writer;
 
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Setting, Summary};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::figures::LOCK_EVENT;
@@ -19,8 +17,9 @@ pub(crate) fn summary(summary: &Summary) -> String {
     let columns = ["arm", "baseline", "metric", "n", "median", "hodges_lehmann", "low", "high"];
     let mut csv = Table::new(&summary.outline, &columns);
     for row in summary.rows.iter().chain(&summary.together) {
+        let arm = format!("{}{}", row.arm, if row.role == Role::Control { " (control)" } else { "" });
         for (name, told) in &row.figures {
-            let names = [&*named(&row.arm, row.role), "", name];
+            let names = [arm.as_str(), "", name];
             csv.figure(&row.setting, names, (told.runs, Some(told.median)), told.estimate.as_ref());
         }
     }
@@ -29,11 +28,6 @@ pub(crate) fn summary(summary: &Summary) -> String {
         csv.figure(&comparison.setting, names, (0, None), comparison.ratio.as_ref());
     }
     csv.finish()
-}
-
-/// Name of an arm, with its role if it is not an arm by itself.
-fn named(arm: &str, role: Role) -> String {
-    if role == Role::Control { format!("{arm} (control)") } else { arm.into() }
 }
 
 /// Raw values, one per line. The name of the experiment and the settings that vary stand before these columns.
@@ -82,7 +76,7 @@ impl<'a> Table<'a> {
         table
     }
 
-    fn line(&mut self, setting: &BTreeMap<String, String>, fields: &[&str]) {
+    fn line(&mut self, setting: &Setting, fields: &[&str]) {
         let outline = self.outline;
         let values = outline.setting_values(setting);
         let experiment = std::iter::once(outline.experiment.as_str());
@@ -92,22 +86,21 @@ impl<'a> Table<'a> {
     /// A figure by its estimate; where there is none, which needs values above 0, by its median of some runs.
     fn figure(
         &mut self,
-        setting: &BTreeMap<String, String>,
+        setting: &Setting,
         [arm, baseline, metric]: [&str; 3],
         (runs, median): (usize, Option<f64>),
         estimate: Option<&Estimate>,
     ) {
-        let text = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-        let n = estimate.map_or(runs, |it| it.n).to_string();
-        let (median, interval) =
-            (estimate.map(|it| it.median).or(median), estimate.and_then(|it| it.interval));
-        let others = [
-            median,
+        let interval = estimate.and_then(|it| it.interval);
+        let numbers = [
+            estimate.map(|it| it.median).or(median),
             estimate.map(|it| it.hodges_lehmann),
             interval.map(|it| it.low),
             interval.map(|it| it.high),
         ];
-        let [median, hodges_lehmann, low, high] = others.map(text);
+        let n = estimate.map_or(runs, |it| it.n).to_string();
+        let [median, hodges_lehmann, low, high] =
+            numbers.map(|number| number.map_or(String::new(), |number| number.to_string()));
         self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
     }
 
@@ -165,14 +158,11 @@ mod tests {
         let records = World::new(1).records(&plan);
         let summary = super::summary(&Summary::new(&plan.outline, &records));
         for text in [summary, runs(&plan.outline, &records)] {
-            let mut reader = csv::Reader::from_reader(text.as_bytes());
-            let headers: Vec<String> = reader.headers().unwrap().iter().map(String::from).collect();
-            assert_eq!(headers[..4], ["experiment", "ratio", "hold", "hold_ns"], "{headers:?}");
-            let mut pairs: Vec<(String, String)> =
-                reader.records().map(Result::unwrap).map(|row| (row[2].into(), row[3].into())).collect();
-            pairs.sort();
-            pairs.dedup();
-            assert_eq!(pairs, [("1.5us", "1500"), ("500ns", "500")].map(|(a, b)| (a.into(), b.into())));
+            assert!(text.starts_with("experiment,ratio,hold,hold_ns,"), "{text}");
+            let of_line = |line: &str| line.split(',').skip(2).take(2).map(String::from).collect::<Vec<_>>();
+            let times: BTreeSet<Vec<String>> = text.lines().skip(1).map(of_line).collect();
+            let expected = [["1.5us", "1500"], ["500ns", "500"]].map(|it| it.map(String::from).to_vec());
+            assert_eq!(times, BTreeSet::from(expected));
         }
     }
 
@@ -189,11 +179,9 @@ mod tests {
         let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
         let figures = &schema["$defs"]["Figures"];
         for row in FIGURES {
-            let part = if row.name.contains('*') { "patternProperties" } else { "properties" };
-            let name = if row.name.contains('*') {
-                format!("^{}$", row.name.replace('*', ".+"))
-            } else {
-                row.name.into()
+            let (part, name) = match row.name.contains('*') {
+                true => ("patternProperties", format!("^{}$", row.name.replace('*', ".+"))),
+                false => ("properties", row.name.into()),
             };
             let told = figures[part][name]["description"].as_str().expect(row.name);
             assert!(told.ends_with(&format!("Unit: {}.", row.unit.word())), "{}: {told}", row.name);

@@ -114,12 +114,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     #[test]
-    fn a_format_goes_to_its_own_file_or_to_a_given_one() {
-        let export: Export = "markdown".parse().unwrap();
-        assert_eq!(export.path(Path::new("results")), Path::new("results/table.md"));
-        let export: Export = "csv=paper/runs.csv".parse().unwrap();
-        assert_eq!(export.file.as_deref(), Some(Path::new("paper/runs.csv")));
-        assert!("csv=-".parse::<Export>().unwrap().is_stdout());
+    fn a_format_that_is_none_or_has_no_file_is_refused() {
         for (text, complaint) in [
             ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, csv"),
             ("csv=", "csv= names no file"),

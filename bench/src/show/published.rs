@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Reproduced, Summary};
+use crate::analysis::summary::{Reproduced, Summary, words};
 use crate::experiment::published::Ours;
 use crate::text::quantity::{percent, short, significant};
 use crate::text::wrap::{paragraph, wrap};
@@ -60,7 +60,7 @@ fn entry(row: &Reproduced) -> String {
 /// The measurements there and here, why the two are alike or not, and the sources.
 pub(crate) fn reasons(experiment: &str, row: &Reproduced) -> String {
     let published = &row.published;
-    let setting: String = row.setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+    let setting = words(", ", &row.setting);
     format!(
         "{}; {}. Ours: experiment {experiment}{setting}{}, to agree within {} %. {} See {}. Published: {}.",
         published.figure,

@@ -15,7 +15,7 @@ pub(crate) const STYLE: &str = "\
 --c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb;--up:#1b6498;--down:#9c4a18;--a0:#f2f5f7;--a1:#b9c6d0;--a2:#80919f;--a3:#4d5b67;--a4:#262e36}}\
 @media print{.hk{--ink:#000;--soft:#444;--grid:#ccc;--paper:#fff;--c0:#777;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
 --c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--up:#4a9fd8;--down:#ef8a4c;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0}}\
-.hk text{fill:var(--ink)}.hk .soft{fill:var(--soft)}.hk .title{font-weight:600;font-size:13px}\
+.hk text{fill:var(--ink)}.hk .soft{fill:var(--soft)}.hk .title{font-weight:600;font-size:13px}.hk .small{font-size:10px}\
 .hk .grid{stroke:var(--grid);stroke-width:1}.hk .axis{stroke:var(--soft);stroke-width:1}\
 .hk .line{fill:none;stroke-width:2;stroke-linejoin:round}.hk .bar{stroke-width:1.5}\
 .hk .part{stroke:var(--soft);stroke-width:.5}\
@@ -33,20 +33,12 @@ pub(crate) fn colour(index: usize) -> String {
     format!("var(--c{index})")
 }
 
-/// The shade of an activity: 0 the darkest.
-pub(crate) fn shade(index: usize) -> String {
-    format!("var(--a{index})")
-}
-
+/// The shades of activities, the darkest first.
+pub(crate) const SHADES: [&str; 5] = ["var(--a0)", "var(--a1)", "var(--a2)", "var(--a3)", "var(--a4)"];
 /// The colour of text.
-pub(crate) fn ink() -> String {
-    "var(--ink)".into()
-}
-
+pub(crate) const INK: &str = "var(--ink)";
 /// The colour of a lock whose holder is not running.
-pub(crate) fn held() -> String {
-    "var(--held)".into()
-}
+pub(crate) const HELD: &str = "var(--held)";
 
 /// How the line of series `index` is dashed: none of those that share a colour like another.
 fn dash(index: usize) -> &'static str {
@@ -126,17 +118,6 @@ impl Svg {
     }
 
     pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        self.styled_text(class, (x, y), anchor, "", text);
-    }
-
-    pub(crate) fn styled_text(
-        &mut self,
-        class: &str,
-        (x, y): (f64, f64),
-        anchor: Anchor,
-        style: &str,
-        text: &str,
-    ) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -144,9 +125,8 @@ impl Svg {
         };
         let _ = write!(
             self.body,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{}{}>{}</text>",
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{}>{}</text>",
             attribute("class", class),
-            attribute("style", style),
             escape(text)
         );
     }
@@ -237,13 +217,8 @@ impl Scale {
         Self { low: low / widen, high: high * widen, from, to, logarithmic: true }
     }
 
-    /// Round values within the scale: powers of ten, steps of 1, 2, 5, or about five equal steps.
-    pub(crate) fn ticks(&self) -> Vec<f64> {
-        self.ticks_at_most(7)
-    }
-
-    /// Ticks that are few enough for their texts to have room.
-    pub(crate) fn ticks_at_most(&self, most: usize) -> Vec<f64> {
+    /// Round values within the scale, few enough for their texts to have room: powers of ten, steps of 1, 2, 5, or equal steps.
+    pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         const FEWEST: usize = 3;
         let most = most.max(FEWEST);
         if !self.logarithmic {
@@ -293,17 +268,17 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let linear = |most| Scale::linear((0.0, most), (0.0, 100.0)).ticks();
+        let linear = |most| Scale::linear((0.0, most), (0.0, 100.0)).ticks(7);
         near(&linear(1.0), &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
         near(&linear(37.0), &[0.0, 10.0, 20.0, 30.0]);
         assert_eq!(linear(1.1).len(), 6);
         // A fitted scale shows differences of percents, too.
         let fitted = |range| Scale::fitted(range, (0.0, 100.0));
-        near(&fitted((0.97, 1.04)).ticks(), &[0.98, 1.0, 1.02, 1.04]);
-        near(&fitted((0.5, 8.0)).ticks(), &[0.5, 1.0, 2.0, 5.0]);
-        near(&fitted((60.0, 600_000.0)).ticks(), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
+        near(&fitted((0.97, 1.04)).ticks(7), &[0.98, 1.0, 1.02, 1.04]);
+        near(&fitted((0.5, 8.0)).ticks(7), &[0.5, 1.0, 2.0, 5.0]);
+        near(&fitted((60.0, 600_000.0)).ticks(7), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
         near(&[fitted((1.0, 100.0)).at(10.0)], &[50.0]);
-        assert!(fitted((1.0, 1.0)).ticks().len() >= 3, "even one value has a scale around it");
+        assert!(fitted((1.0, 1.0)).ticks(7).len() >= 3, "even one value has a scale around it");
     }
 
     #[test]
@@ -311,7 +286,7 @@ mod tests {
         for range in [(1e-300, 1e9), (0.0, 1.0), (1e-320, 1e300), (0.0, f64::INFINITY), (f64::MAX, f64::MAX)]
         {
             let scale = Scale::fitted(range, (0.0, 100.0));
-            let ticks = scale.ticks();
+            let ticks = scale.ticks(7);
             assert!(!ticks.is_empty() && ticks.len() <= 7, "{range:?}: {ticks:?}");
             assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
         }

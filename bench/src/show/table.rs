@@ -4,14 +4,13 @@ mod columns;
 mod compared;
 mod notes;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use columns::{groups_of_kernels, header, line, names_at};
+use columns::{header, lines, names_at};
 
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{ArmCost, Comparison, Row, Summary, Trials};
+use crate::analysis::summary::{ArmCost, Comparison, Row, Setting, Summary, Trials, words};
 use crate::record::figures::{CPU_BYTES, LOCK_BYTES, PAIRS};
 use crate::record::place::Role;
 use crate::show::published;
@@ -74,7 +73,7 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 fn control(summary: &Summary) -> Option<[String; 2]> {
     let control = summary.control.as_ref()?;
     let ratio = control.as_ratio();
-    let (setting, word) = (of_setting(&control.setting), control.verdict.word(&control.of));
+    let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));
     Some([format!("A/A pair ({}{setting}): {ratio} {}", control.arm, mark(control)), word.into()])
 }
 
@@ -86,11 +85,10 @@ pub(crate) fn extent(summary: &Summary) -> String {
 
 /// The table proper, per setting and arm: its columns and its lines.
 fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) {
-    let groups = groups(summary);
     // A line between settings, unless each is a single line.
     let separated = summary.outline.arms.len() > 1;
     let mut lines: Vec<Vec<Field>> = vec![];
-    for group in groups {
+    for group in groups(summary) {
         if separated && !lines.is_empty() {
             lines.push(vec![]);
         }
@@ -110,37 +108,28 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
 
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    if summary.of_kernels {
-        return groups_of_kernels(summary);
-    }
-    by_setting(&arms(summary), |row, is_first| vec![line(summary, row, is_first)])
+    let rows = arms(summary);
+    let groups = rows.chunk_by(|a, b| a.setting == b.setting);
+    let of_group = |group: &[&Row]| {
+        group.iter().enumerate().flat_map(|(at, row)| lines(summary, row, at == 0)).collect()
+    };
+    groups.map(of_group).collect()
 }
 
 /// Fields that say the setting of a row, in the first line of that setting alone.
-fn of_axes(summary: &Summary, setting: &BTreeMap<String, String>, vcpus: u32, is_first: bool) -> Vec<Field> {
+fn of_axes(summary: &Summary, setting: &Setting, vcpus: u32, is_first: bool) -> Vec<Field> {
     let axes = summary.outline.axes.iter().map(|axis| setting.get(&axis.key).cloned().unwrap_or_default());
     let vcpus = (!summary.outline.tells_vcpus()).then(|| vcpus.to_string());
     axes.chain(vcpus).map(|text| Field::new(if is_first { text } else { String::new() })).collect()
 }
 
 /// The field of the first comparison, by this figure of kernels or by none, in the line of an arm at a setting.
-fn of_headline(
-    summary: &Summary,
-    setting: &BTreeMap<String, String>,
-    arm: &str,
-    figure: Option<&str>,
-) -> Option<Field> {
+fn of_headline(summary: &Summary, setting: &Setting, arm: &str, figure: Option<&str>) -> Option<Field> {
     let first = summary.outline.comparisons.first()?;
     let is_of_line = |it: &&Comparison| {
         it.name == first.name && it.arm == arm && it.setting == *setting && it.of.figure() == figure
     };
     Some(summary.comparisons.iter().find(is_of_line).map_or(Field::new(""), of_comparison))
-}
-
-/// Groups rows that follow one another and have one setting. `lines` makes those of a row, and knows the first of a group.
-fn by_setting(rows: &[&Row], lines: impl Fn(&Row, bool) -> Vec<Vec<Field>>) -> Vec<Vec<Vec<Field>>> {
-    let groups = rows.chunk_by(|a, b| a.setting == b.setting);
-    groups.map(|group| group.iter().enumerate().flat_map(|(at, row)| lines(row, at == 0)).collect()).collect()
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {
@@ -179,7 +168,7 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
         format!(
             "{}{}: {ratio} {}, {word}",
             comparison.name,
-            of_setting(&comparison.setting),
+            words(", ", &comparison.setting),
             mark(comparison)
         )
     };
@@ -190,7 +179,7 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
 fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
     summary.comparisons.iter().filter_map(|comparison| {
         let sensitivity = comparison.sensitivity.as_ref()?;
-        let (name, setting) = (&comparison.name, of_setting(&comparison.setting));
+        let (name, setting) = (&comparison.name, words(", ", &comparison.setting));
         Some(format!("{name}{setting}: {} ({} machines like it)", sensitivity.word(), sensitivity.points))
     })
 }
@@ -200,15 +189,6 @@ fn lock_costs(summary: &Summary) -> String {
     let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
     let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
     layout(&LOCK_COSTS.map(String::from), &lines, 0)
-}
-
-fn setting_words(setting: &BTreeMap<String, String>) -> String {
-    let words: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
-    words.join(", ")
-}
-
-fn of_setting(setting: &BTreeMap<String, String>) -> String {
-    setting.iter().map(|(key, value)| format!(", {key} {value}")).collect()
 }
 
 fn plus_minus(estimate: &Estimate) -> String {
@@ -273,23 +253,22 @@ pub(crate) fn lock_cost_lines(costs: &[ArmCost]) -> Vec<Vec<String>> {
 
 /// A sentence for each comparison whose verdicts are counted.
 pub(crate) fn trials(summary: &Summary) -> Vec<String> {
-    summary.trials.iter().map(sentence).collect()
-}
-
-fn sentence(trials: &Trials) -> String {
     let percent = |share: f64| significant(share * 100.0);
-    format!(
-        "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
-        trials.name,
-        of_setting(&trials.setting),
-        trials.trials,
-        trials.blocks_per_trial,
-        trials.faster,
-        trials.slower,
-        percent(trials.share),
-        percent(trials.share_low),
-        percent(trials.share_high),
-    )
+    let sentence = |trials: &Trials| {
+        format!(
+            "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
+            trials.name,
+            words(", ", &trials.setting),
+            trials.trials,
+            trials.blocks_per_trial,
+            trials.faster,
+            trials.slower,
+            percent(trials.share),
+            percent(trials.share_low),
+            percent(trials.share_high),
+        )
+    };
+    summary.trials.iter().map(sentence).collect()
 }
 
 /// The table proper, for other programs: without colours, and without padding.

@@ -167,10 +167,8 @@ fn locks_of(view: &View, guest: &Guest) -> String {
 
 /// `vCPU 7 (preempted for 3 ms)`.
 fn holder(view: &View, vcpu: &Vcpu) -> String {
-    match since(view, vcpu) {
-        Some(since) => format!("vCPU {} ({} for {since})", vcpu.vcpu, vcpu.state),
-        None => format!("vCPU {} ({})", vcpu.vcpu, vcpu.state),
-    }
+    let since = since(view, vcpu).map_or(String::new(), |since| format!(" for {since}"));
+    format!("vCPU {} ({}{since})", vcpu.vcpu, vcpu.state)
 }
 
 fn since(view: &View, vcpu: &Vcpu) -> Option<String> {
@@ -226,24 +224,18 @@ mod tests {
 
     #[test]
     fn rates_are_of_two_frames_of_one_run() {
-        let before = frame(1_000_000_000, 1, 1000);
-        let shown = with_rates(Some(&before), &frame(3_000_000_000, 1, 5000), true);
+        let (before, mut later) = (frame(1_000_000_000, 1, 1000), frame(3_000_000_000, 1, 5000));
+        // Kicks that the kernel delivers are not known, and not zero.
+        later.guests[0].vcpus[0].kicks = None;
+        let shown = with_rates(Some(&before), &later, true);
         let vcpu = &shown.guests[0].vcpus[0];
+        assert_eq!((vcpu.kicks_per_second, vcpu.sleeps_per_second), (None, Some(0.0)));
         assert_eq!((vcpu.sections_per_second, vcpu.exits_per_second), (Some(2000.0), Some(4000.0)));
         let next_run = with_rates(Some(&before), &frame(3_000_000_000, 2, 5000), true);
         assert_eq!(next_run.guests[0].vcpus[0].sections_per_second, None);
         assert_eq!(with_rates(Some(&before), &before, true).rates_over_ns, None, "no time has passed");
         let back = with_rates(Some(&before), &frame(3_000_000_000, 1, 0), true);
         assert_eq!(back.guests[0].vcpus[0].sections_per_second, Some(0.0), "a guest that counts backwards");
-    }
-
-    #[test]
-    fn kicks_that_the_kernel_delivers_are_not_known_and_not_zero() {
-        let mut later = frame(3_000_000_000, 1, 5000);
-        later.guests[0].vcpus[0].kicks = None;
-        let shown = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &later, true);
-        let vcpu = &shown.guests[0].vcpus[0];
-        assert_eq!((vcpu.kicks_per_second, vcpu.sleeps_per_second), (None, Some(0.0)));
     }
 
     fn shown(most_lines: usize) -> String {
@@ -276,17 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_a_guest_made_up_is_in_no_list() {
+    fn made_up_locks_are_in_no_list_and_a_disturbing_view_says_so() {
         let mut frame = frame(3_000_000_000, 1, 5000);
         frame.guests[0].vcpus[1].lock = Some(u32::MAX);
-        let text = table(&with_rates(None, &frame, true), usize::MAX);
+        let text = table(&with_rates(None, &frame, false), usize::MAX);
+        assert!(text.contains("it takes time from the run"), "{text}");
         assert!(text.contains("lock 0") && text.contains("changing hands; 2 wait"), "{text}");
         assert!(!text.contains("lock 4294967295"), "{text}");
-    }
-
-    #[test]
-    fn a_view_that_disturbs_what_it_shows_says_so() {
-        let text = table(&with_rates(None, &frame(3_000_000_000, 1, 5000), false), usize::MAX);
-        assert!(text.contains("it takes time from the run"), "{text}");
     }
 }

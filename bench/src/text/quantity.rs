@@ -68,6 +68,11 @@ pub(crate) fn short(figure: &str) -> String {
     format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// A share as a percentage, in three significant digits.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0))
+}
+
 /// Three significant digits, no exponent.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

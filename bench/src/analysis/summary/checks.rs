@@ -10,7 +10,7 @@ use crate::analysis::statistics::{self, DRIFT_NEEDS, Estimate, Method, OUTLIERS_
 use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::figures::WORK_SPEED;
-use crate::text::quantity::significant;
+use crate::text::quantity::percent;
 
 /// Something that was looked at, or was to be.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -67,8 +67,8 @@ fn not_checked(text: impl Into<String>) -> Finding {
 pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     let findings = [
         ("runs", runs(records)),
-        (NEIGHBOURS, noise(records, &others(summary))),
-        (STEAL, noise(records, &steal(summary))),
+        (NEIGHBOURS, noise(summary, records, &OTHERS)),
+        (STEAL, noise(summary, records, &OUTER_HOST)),
         (WORK, work(records)),
         ("control", control(summary)),
         ("drift", of_host(records, "drift", || drift(records))),
@@ -78,11 +78,8 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     // Kernels time no work of ours, and have no lock-free runs between them.
     let is_made =
         |(name, _): &(&str, Finding)| !summary.of_kernels || ![WORK, "jumps", "outliers"].contains(name);
+    let named = |(name, (outcome, text)): (&str, Finding)| Check { name: name.into(), outcome, text };
     findings.into_iter().filter(is_made).map(named).collect()
-}
-
-fn named((name, (outcome, text)): (&str, Finding)) -> Check {
-    Check { name: name.into(), outcome, text }
 }
 
 /// Whether every run is valid, by the load that was watched in it.
@@ -114,38 +111,34 @@ struct Kind {
     code: &'static str,
     path: &'static str,
     of: fn(&Noise) -> Option<f64>,
-    /// Shares over all runs together, where some run tells.
-    shares: Vec<f64>,
+    /// Shares over all runs together.
+    over_all: fn(&Overall) -> [Option<f64>; 2],
     limit: f64,
 }
 
-fn others(summary: &Summary) -> Kind {
-    Kind {
-        who: "other processes",
-        code: BUSY_NEIGHBOUR,
-        path: "noise.others_share",
-        of: |noise| noise.others_share,
-        shares: [summary.noise.others_share, summary.noise.run_delay_share].into_iter().flatten().collect(),
-        limit: OTHERS_SHARE_LIMIT,
-    }
-}
+const OTHERS: Kind = Kind {
+    who: "other processes",
+    code: BUSY_NEIGHBOUR,
+    path: "noise.others_share",
+    of: |noise| noise.others_share,
+    over_all: |it| [it.others_share, it.run_delay_share],
+    limit: OTHERS_SHARE_LIMIT,
+};
 
-fn steal(summary: &Summary) -> Kind {
-    Kind {
-        who: "the outer host",
-        code: "host-steal",
-        path: "noise.steal_share",
-        of: |noise| noise.steal_share,
-        shares: summary.noise.steal_share.into_iter().collect(),
-        limit: STEAL_SHARE_LIMIT,
-    }
-}
+const OUTER_HOST: Kind = Kind {
+    who: "the outer host",
+    code: "host-steal",
+    path: "noise.steal_share",
+    of: |noise| noise.steal_share,
+    over_all: |it| [it.steal_share, None],
+    limit: STEAL_SHARE_LIMIT,
+};
 
 /// Whether a kind of noise took more than it may, in a run or in all together, and whether it could be watched.
-fn noise(records: &[Record], kind: &Kind) -> Finding {
-    let Kind { who, code, path, of, shares, limit } = kind;
-    let share = shares.iter().copied().fold(0.0, f64::max);
-    let took = format!("{who} took {} % of the pCPUs' time", significant(share * 100.0));
+fn noise(summary: &Summary, records: &[Record], kind: &Kind) -> Finding {
+    let Kind { who, code, path, of, over_all, limit } = kind;
+    let share = over_all(&summary.noise).into_iter().flatten().fold(0.0, f64::max);
+    let took = format!("{who} took {} of the pCPUs' time", percent(share));
     let disturbed = warned(records, &[code]);
     if disturbed > 0 || share > *limit {
         return failed(format!("{took}; too much in {disturbed} of {} runs", records.len()));
@@ -153,7 +146,7 @@ fn noise(records: &[Record], kind: &Kind) -> Finding {
     let blind: Vec<&Record> = records.iter().filter(|record| of(&record.noise).is_none()).collect();
     match blind.first() {
         None if records.is_empty() => not_checked(format!("time that {who} took: there are no runs")),
-        None => passed(format!("{took} (limit {} %)", significant(limit * 100.0))),
+        None => passed(format!("{took} (limit {})", percent(*limit))),
         Some(first) => not_checked(format!(
             "time that {who} took: {} of {} runs could not be watched ({})",
             blind.len(),
@@ -256,8 +249,8 @@ fn drift_of(speeds: &[f64]) -> Finding {
     match statistics::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
         None => passed("lock-free speed did not drift by more than 2 %"),
         Some(factor) => failed(format!(
-            "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
-            significant((factor - 1.0) * 100.0)
+            "lock-free speed drifted by {} from the first run to the last: ratios within blocks bear that, levels do not",
+            percent(factor - 1.0)
         )),
     }
 }
@@ -340,9 +333,9 @@ impl Overall {
             ("the outer host took", self.steal_share, STEAL_SHARE_LIMIT),
         ];
         let above = checks.into_iter().filter_map(|(what, share, limit)| {
-            let percent = significant(share.filter(|share| *share > limit)? * 100.0);
+            let percent = percent(share.filter(|share| *share > limit)?);
             Some(format!(
-                "{what} {percent} % of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
+                "{what} {percent} of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
                  of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
                  and --set engine=sim needs none"
             ))
@@ -470,10 +463,6 @@ mod tests {
         }
         let none = "the outer host took 0 % of the pCPUs' time (limit 2.00 %)";
         assert_eq!(found(&summary, STEAL), (CheckOutcome::Passed, none.into()));
-        // A little in each run, which only their sum shows.
-        let mut records = World::new(1).records(&plan);
-        records.iter_mut().for_each(|record| record.noise.others_share = Some(0.06));
-        assert_eq!(found(&Summary::new(&plan.outline, &records), NEIGHBOURS).0, CheckOutcome::Failed);
     }
 
     #[test]
@@ -502,13 +491,9 @@ mod tests {
         let mut records = World::new(1).records(&plan);
         for record in &mut records {
             // Below the limit that ticks set to a short run, and below that of nanoseconds.
-            record.noise = Noise {
-                others_share: Some(0.08),
-                steal_share: None,
-                of_ns: 1_000_000,
-                run_delay_share: Some(0.01),
-                stopped_share: Some(0.0),
-            };
+            record.noise.others_share = Some(0.08);
+            record.noise.steal_share = None;
+            record.noise.run_delay_share = Some(0.01);
         }
         records[0].noise.others_share = None;
         let summary = Summary::new(&plan.outline, &records);
@@ -518,5 +503,6 @@ mod tests {
                         levels and ratios of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME \
                         waits for a quiet host, and --set engine=sim needs none";
         assert!(summary.warnings.iter().any(|warning| warning == expected), "{:?}", summary.warnings);
+        assert_eq!(found(&summary, NEIGHBOURS).0, CheckOutcome::Failed);
     }
 }

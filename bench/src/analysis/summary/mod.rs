@@ -179,7 +179,7 @@ impl Summary {
             runs: records.len(),
             invalid_runs: records.iter().filter(|record| !record.trusted).count(),
             simulated: records.iter().any(|record| record.settings.is_simulated()),
-            replaced: consistency::replaced(records),
+            replaced: consistency::replaced(records).len(),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows: rows::rows(outline, settings, placed),
             together: rows::together(outline, settings, placed),
@@ -245,12 +245,24 @@ impl Summary {
         format!("{} runs in {fewest}{} blocks{again}", self.runs, self.blocks)
     }
 
-    pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {
+    /// The comparison called `name` at a setting.
+    pub(crate) fn comparison(&self, name: &str, setting: &Setting) -> Option<&Comparison> {
+        self.comparisons.iter().find(|it| it.name == name && it.setting == *setting)
+    }
+
+    pub(crate) fn row(&self, setting: &Setting, arm: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.role != Role::Control && row.arm == arm && row.setting == *setting)
     }
 }
 
-pub(super) type Setting = BTreeMap<String, String>;
+/// Settings that vary, with their values.
+pub(crate) type Setting = BTreeMap<String, String>;
+
+/// `ratio 8, slice 1ms` behind `before`, or nothing where nothing varies.
+pub(crate) fn words(before: &str, setting: &Setting) -> String {
+    let words: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    if words.is_empty() { String::new() } else { format!("{before}{}", words.join(", ")) }
+}
 
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {
@@ -314,25 +326,4 @@ fn idle(records: &[Record]) -> Option<String> {
             records.len()
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::synthetic::{Shape, Sketch, World};
-
-    #[test]
-    fn a_known_difference_is_found_and_the_control_shows_none() {
-        let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().control("a").plan(12);
-        let world = World::new(1)
-            .truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.8e6 })
-            .shape(Shape::Normal(0.02));
-        let summary = world.summary(&plan);
-        for comparison in &summary.comparisons {
-            let interval = comparison.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
-            assert_eq!(comparison.verdict, Verdict::Slower);
-            assert!(interval.low < 0.8 && 0.8 < interval.high, "{comparison:?}");
-        }
-        assert_eq!(summary.control.unwrap().verdict, Verdict::NoDifferenceShown);
-    }
 }

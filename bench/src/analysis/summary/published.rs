@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Comparison, Summary};
+use super::{Comparison, Setting, Summary};
 use crate::analysis::agreement::Agreement;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::Estimate;
@@ -35,14 +35,6 @@ pub(crate) struct Reproduced {
     pub(crate) agreement: Agreement,
 }
 
-/// A figure of ours.
-#[derive(Default)]
-struct Found {
-    estimate: Option<Estimate>,
-    setting: BTreeMap<String, String>,
-    ratio: Option<f64>,
-}
-
 /// The experiment's rows. `records` are those that `summary` was made of.
 pub(super) fn published(summary: &Summary, records: &[Record]) -> Vec<Reproduced> {
     let rows = summary.outline.published.iter();
@@ -58,44 +50,43 @@ impl Results<'_> {
     fn reproduced(&self, row: &Published) -> Reproduced {
         let pcpus = self.summary.rows.first().map(|row| row.pcpus);
         let is_beyond = pcpus.is_some_and(|here| here < row.needs_pcpus as usize);
-        let found = if is_beyond { Found::default() } else { self.figure(&row.ours) };
+        let (ours, setting, arm) =
+            if is_beyond { (None, Setting::new(), "") } else { self.figure(&row.ours) };
+        let ratio = self.vcpus_per_pcpu(&setting, arm);
         let control = match &row.control {
             Some(control) => self.comparison(&control.compare, &control.at),
             None => self.summary.control.as_ref(),
         };
-        let agreement = match &row.ours {
-            _ if is_beyond => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
-            Ours::Share { .. } => Agreement::of_share(&row.value, row.within, found.estimate.as_ref()),
-            Ours::Ratio { .. } | Ours::Slowdown { .. } => {
-                Agreement::of(&row.value, row.within, found.estimate.as_ref())
-            }
+        let is_share = matches!(row.ours, Ours::Share { .. });
+        let agreement = match is_beyond {
+            true => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
+            false => Agreement::of(&row.value, row.within, ours.as_ref(), is_share),
         };
         Reproduced {
             published: row.clone(),
-            setting: found.setting,
+            setting,
             pcpus,
             control: control.filter(|_| !is_beyond).and_then(|control| control.ratio.clone()),
-            like: like(row, found.ratio),
+            like: like(row, ratio),
             agreement,
-            ratio: found.ratio,
-            ours: found.estimate,
+            ratio,
+            ours,
         }
     }
 
-    fn figure(&self, ours: &Ours) -> Found {
+    /// A figure with the setting and the arm that it is of.
+    fn figure<'r>(&'r self, ours: &'r Ours) -> (Option<Estimate>, Setting, &'r str) {
         match ours {
             Ours::Ratio { compare, at } => {
-                self.comparison(compare, at).map_or_else(Found::default, |it| Found {
-                    estimate: it.ratio.clone(),
-                    setting: it.setting.clone(),
-                    ratio: self.vcpus_per_pcpu(&it.setting, &it.arm),
+                self.comparison(compare, at).map_or((None, Setting::new(), ""), |it| {
+                    (it.ratio.clone(), it.setting.clone(), it.arm.as_str())
                 })
             }
             Ours::Slowdown { arm, at, over } => {
-                Found { estimate: self.slowdown(arm, at, over), ..self.place(arm, at) }
+                (self.slowdown(arm, at, over), self.setting(arm, at), arm.as_str())
             }
             Ours::Share { share, among, arm, at } => {
-                Found { estimate: self.share(share, among.as_deref(), arm, at), ..self.place(arm, at) }
+                (self.share(share, among.as_deref(), arm, at), self.setting(arm, at), arm.as_str())
             }
         }
     }
@@ -145,13 +136,13 @@ impl Results<'_> {
         Estimate::of_count(count(share), count(among), runs().count())
     }
 
-    fn place(&self, arm: &str, at: &At) -> Found {
+    /// The setting of an arm's runs at a point.
+    fn setting(&self, arm: &str, at: &At) -> Setting {
         let of_run = |record: &Record| Some(record.place.as_ref()?.setting.clone());
-        let setting = self.runs(arm, at).next().and_then(of_run).unwrap_or_default();
-        Found { estimate: None, ratio: self.vcpus_per_pcpu(&setting, arm), setting }
+        self.runs(arm, at).next().and_then(of_run).unwrap_or_default()
     }
 
-    fn vcpus_per_pcpu(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<f64> {
+    fn vcpus_per_pcpu(&self, setting: &Setting, arm: &str) -> Option<f64> {
         let first = arm.split(BESIDE).next()?;
         let is_of_run = |name: &str| {
             name == first || name.strip_prefix(first).is_some_and(|rest| rest.starts_with(BESIDE))
@@ -165,7 +156,7 @@ impl Results<'_> {
     }
 }
 
-fn has(setting: &BTreeMap<String, String>, at: &At) -> bool {
+fn has(setting: &Setting, at: &At) -> bool {
     at.iter().all(|(key, value)| setting.get(key).is_some_and(|is| is == value))
 }
 

@@ -67,26 +67,19 @@ struct Point {
     choices: BTreeMap<String, String>,
     /// Ratio of the arms over seeds; none if half of the runs or more completed no section.
     ratio: Option<Estimate>,
-    /// Verdict of its interval.
-    verdict: Verdict,
 }
 
 impl Point {
-    /// A point that has been simulated.
-    fn new(
-        figures: BTreeMap<String, f64>,
-        choices: BTreeMap<String, String>,
-        ratio: Option<Estimate>,
-    ) -> Self {
-        let verdict = ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict);
-        Self { figures, choices, ratio, verdict }
+    /// Verdict of its interval.
+    fn verdict(&self) -> Verdict {
+        self.ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict)
     }
 }
 
 /// Whether the other arm is faster at `point` than at `nominal`.
 fn is_flipped(nominal: &Point, point: &Point) -> bool {
-    let are_differences = nominal.verdict.is_difference() && point.verdict.is_difference();
-    are_differences && nominal.verdict != point.verdict
+    let (here, there) = (nominal.verdict(), point.verdict());
+    here.is_difference() && there.is_difference() && here != there
 }
 
 /// Verdict of the machine and the points like it together.
@@ -94,8 +87,8 @@ fn robustness(nominal: &Point, points: &[Point]) -> Robustness {
     if points.iter().any(|point| is_flipped(nominal, point)) {
         return Robustness::Flips;
     }
-    let is_same = |point: &Point| point.verdict == nominal.verdict;
-    if nominal.verdict.is_difference() && points.iter().all(is_same) {
+    let verdict = nominal.verdict();
+    if verdict.is_difference() && points.iter().all(|point| point.verdict() == verdict) {
         Robustness::Robust
     } else {
         Robustness::Undetermined
@@ -107,6 +100,7 @@ fn robustness(nominal: &Point, points: &[Point]) -> Robustness {
 ///
 /// The strength is the correlation of the logarithms, over all points.
 fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
+    let log_ratio = |point: &Point| point.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
     let logs: Vec<f64> = points.iter().map(log_ratio).collect();
     let flipped: Vec<&Point> = points.iter().filter(|point| is_flipped(nominal, point)).collect();
     let mut found = Vec::new();
@@ -115,7 +109,7 @@ fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
         let logarithm = |point: &Point| point.figures.get(key).map_or(0.0, |value| value.ln());
         let strength = correlation(&points.iter().map(logarithm).collect::<Vec<_>>(), &logs);
         // Towards flipped points the value grows if the ratio falls with it, or does not.
-        let grows = strength * if nominal.verdict == Verdict::Faster { -1.0 } else { 1.0 };
+        let grows = strength * if nominal.verdict() == Verdict::Faster { -1.0 } else { 1.0 };
         let by = |a: &&&Point, b: &&&Point| (logarithm(a) * grows).total_cmp(&(logarithm(b) * grows));
         if let Some(farthest) = flipped.iter().max_by(by) {
             found.push((strength.abs(), key.clone(), format!("{:.4}", farthest.figures[key])));
@@ -130,10 +124,6 @@ fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
     }
     let (_, key, value) = found.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some((key, value))
-}
-
-fn log_ratio(point: &Point) -> f64 {
-    point.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln())
 }
 
 /// Pearson's; 0 where one does not vary.
@@ -206,7 +196,7 @@ fn of_comparison(
         let machine = machines.get(it.setting.get(KEY)?.as_str())?;
         let figures = machine.guesses().into_iter().map(|guess| (guess.key, guess.value)).collect();
         let choices = machine.chosen().into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        Some(Point::new(figures, choices, it.ratio.clone()))
+        Some(Point { figures, choices, ratio: it.ratio.clone() })
     };
     let nominal = point(comparison)?;
     let points: Vec<Point> = likes.iter().filter(is_of_it).filter_map(point).collect();
@@ -257,24 +247,28 @@ mod tests {
 
     #[test]
     fn only_what_holds_on_all_machines_is_a_finding() {
-        let told = |ratios| {
+        for (ratios, word, part) in [
+            ([1.5, 1.4, 1.6, 1.2, 1.5], "robust", "faster, up to 1."),
+            ([0.7, 0.6, 0.8, 0.7, 0.6], "robust", "slower, down to 0."),
+            ([1.5, 1.4, 1.6, 0.7, 1.5], "flips at ", "1 flips or is undetermined"),
+            ([0.7, 0.6, 1.6, 0.7, 0.6], "flips at ", "1 flips or is undetermined"),
+            ([1.5, 1.0, 1.6, 0.7, 1.5], "flips at ", "1 flips or is undetermined"),
+            ([1.5, 1.4, 1.6, 1.0, 1.5], "undetermined", "1 flips or is undetermined"),
+            // A point without a figure, and a machine without a difference.
+            ([1.5, 1.4, 1.6, 0.0, 1.5], "undetermined", "1 flips or is undetermined"),
+            ([1.0, 1.4, 1.6, 1.2, 1.5], "undetermined", "no difference is shown"),
+        ] {
             let summary = summary(ratios);
             assert_eq!(summary.comparisons.len(), 1, "machines like it have no rows of their own");
             assert!(summary.rows.iter().all(|row| row.setting["machine"] == "nehalem-2s"));
             assert_eq!(summary.outline.axes[0].values, ["nehalem-2s"]);
-            let sensitivity = summary.comparisons[0].sensitivity.clone().expect("it was asked for");
+            let sensitivity = summary.comparisons[0].sensitivity.as_ref().expect("it was asked for");
             assert_eq!(sensitivity.points, 4);
-            (sensitivity, findings(&summary).remove(0).text)
-        };
-        let (robust, text) = told([1.5, 1.4, 1.6, 1.2, 1.5]);
-        assert_eq!(robust.word(), "robust");
-        assert!(text.contains("faster, up to 1."), "{text}");
-        let (flips, text) = told([1.5, 1.4, 1.6, 0.7, 1.5]);
-        assert!(flips.word().starts_with("flips at "), "{}", flips.word());
-        assert!(!text.contains("faster") && text.contains("1 flips or is undetermined"), "{text}");
-        let (undetermined, text) = told([1.5, 1.4, 1.6, 1.0, 1.5]);
-        assert_eq!(undetermined.word(), "undetermined");
-        assert!(!text.contains("faster") && text.contains("1 flips or is undetermined"), "{text}");
+            assert!(sensitivity.word().starts_with(word), "{ratios:?}: {}", sensitivity.word());
+            let text = findings(&summary).remove(0).text;
+            assert!(text.contains(part), "{ratios:?}: {text}");
+            assert!(word == "robust" || !text.contains("er, "), "{ratios:?}: {text}");
+        }
     }
 
     /// A point at which five seeds gave ratios near this one, within a percent.
@@ -282,26 +276,7 @@ mod tests {
         let each = [0.99, 0.995, 1.0, 1.005, 1.01].map(|share| share * ratio);
         let figures = figures.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
         let choices = BTreeMap::from([("placement".to_owned(), placement.to_owned())]);
-        Point::new(figures, choices, Estimate::of_positive(&each))
-    }
-
-    #[test]
-    fn only_points_that_all_agree_are_robust() {
-        let nominal = point(1.2, &[], "last");
-        let at = |ratios: &[f64]| {
-            let points: Vec<Point> = ratios.iter().map(|ratio| point(*ratio, &[], "last")).collect();
-            robustness(&nominal, &points)
-        };
-        assert_eq!(at(&[1.1, 1.3]), Robustness::Robust);
-        assert_eq!(at(&[1.1, 1.001]), Robustness::Undetermined, "an interval that contains 1");
-        assert_eq!(at(&[1.1, 1.001, 0.9]), Robustness::Flips);
-        let vague = point(1.0, &[], "last");
-        assert_eq!(robustness(&vague, &[point(1.1, &[], "last")]), Robustness::Undetermined);
-        let none = Point::new(BTreeMap::new(), BTreeMap::new(), None);
-        assert_eq!(robustness(&nominal, &[none]), Robustness::Undetermined, "a point without a figure");
-        let slower = point(0.8, &[], "last");
-        assert_eq!(robustness(&slower, &[point(0.9, &[], "last")]), Robustness::Robust);
-        assert_eq!(robustness(&slower, &[point(1.1, &[], "last")]), Robustness::Flips);
+        Point { figures, choices, ratio: Estimate::of_positive(&each) }
     }
 
     #[test]

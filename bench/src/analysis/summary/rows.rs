@@ -193,9 +193,6 @@ pub(super) fn figure(name: &str, records: &[(u32, &Record)]) -> Option<Told> {
         _ if is_printed && values.len() < records.len() => None,
         _ => of_most(&values, records.len()),
     };
-    if name == EFFICIENCY && !estimate.as_ref().is_none_or(|it| is_share(last, it)) {
-        return None;
-    }
     told(&values, last.unit(name), estimate)
 }
 

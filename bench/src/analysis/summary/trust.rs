@@ -4,10 +4,9 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use super::Setting;
 use super::placed::{Placed, settings};
-use crate::experiment::measure::Measure;
-use crate::experiment::outline::Outline;
+use super::{Setting, words};
+use crate::experiment::outline::{Outline, OutlineComparison};
 use crate::record::Record;
 
 /// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
@@ -22,16 +21,19 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 /// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     let placed = Placed::sort(records);
-    if let Some(headline) = outline.comparisons.first() {
-        let pairs = pairs(outline, &placed, &headline.of, [&headline.arm, &headline.baseline]);
-        let what = format!("the headline comparison '{}'", headline.name);
-        return warning(&what, "pairs", &pairs).into_iter().collect();
+    let settings = settings(outline, &placed);
+    if let Some(OutlineComparison { of, name, arm, baseline }) = outline.comparisons.first() {
+        let are_valid = |setting: &Setting| {
+            let pairs = placed.pairs(of, setting, (arm, false), (baseline, false));
+            pairs.iter().map(|pair| pair.is_valid).collect()
+        };
+        let what = format!("the headline comparison '{name}'");
+        return warning(&what, "pairs", &settings, are_valid).into_iter().collect();
     }
     let of_arm = |arm: &String| {
-        let runs = known(outline, &placed, |setting| {
-            placed.of(setting, arm, false).map(|(_, record)| record.trusted).collect()
-        });
-        warning(&format!("arm '{arm}'"), "runs", &runs)
+        let are_valid =
+            |setting: &Setting| placed.of(setting, arm, false).map(|(_, record)| record.trusted).collect();
+        warning(&format!("arm '{arm}'"), "runs", &settings, are_valid)
     };
     outline.arms.iter().filter_map(of_arm).collect()
 }
@@ -41,14 +43,9 @@ pub(crate) fn is_lost(valid: &[bool]) -> bool {
     are_too_many(spoiled(valid), valid.len())
 }
 
-fn spoiled(valid: &[bool]) -> usize {
+/// Number of the invalid ones.
+pub(crate) fn spoiled(valid: &[bool]) -> usize {
     valid.iter().filter(|is_valid| !**is_valid).count()
-}
-
-/// " at ratio 8", or nothing where nothing varies.
-pub(crate) fn at(setting: &Setting) -> String {
-    let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
-    if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) }
 }
 
 /// The first few of what was lost, and how many more there are.
@@ -61,37 +58,21 @@ pub(crate) fn first_of(lost: &[String]) -> String {
     }
 }
 
-/// Whether each pair is valid, at the settings that have any, in the outline's order.
-fn pairs(
-    outline: &Outline,
-    placed: &Placed<'_>,
-    measure: &Measure,
-    [arm, baseline]: [&str; 2],
-) -> Vec<(Setting, Vec<bool>)> {
-    known(outline, placed, |setting| {
-        let pairs = placed.pairs(measure, setting, (arm, false), (baseline, false));
-        pairs.iter().map(|pair| pair.is_valid).collect()
-    })
-}
-
-/// The words of `at` for each setting about which anything is known, in the outline's order.
-fn known(
-    outline: &Outline,
-    placed: &Placed<'_>,
-    at: impl Fn(&Setting) -> Vec<bool>,
-) -> Vec<(Setting, Vec<bool>)> {
-    let all = settings(outline, placed).into_iter().map(|setting| (at(&setting), setting));
-    all.filter(|(valid, _)| !valid.is_empty()).map(|(valid, setting)| (setting, valid)).collect()
-}
-
-/// One warning with the settings at which too many are spoiled, if there are any, or if there is no valid one.
-fn warning(what: &str, unit: &str, pairs: &[(Setting, Vec<bool>)]) -> Option<String> {
-    if pairs.is_empty() {
+/// One warning with the settings at which too many are spoiled, if there are any, or if nothing is known at any.
+fn warning(
+    what: &str,
+    unit: &str,
+    settings: &[Setting],
+    are_valid: impl Fn(&Setting) -> Vec<bool>,
+) -> Option<String> {
+    let known = settings.iter().map(|setting| (setting, are_valid(setting)));
+    let known: Vec<_> = known.filter(|(_, valid)| !valid.is_empty()).collect();
+    if known.is_empty() {
         return Some(format!("{what} has no {unit}: nothing is known of it"));
     }
-    let lost = pairs.iter().filter(|(_, pairs)| is_lost(pairs));
+    let lost = known.iter().filter(|(_, valid)| is_lost(valid));
     let lost: Vec<String> = lost
-        .map(|(setting, pairs)| format!("{} of {}{}", spoiled(pairs), pairs.len(), at(setting)))
+        .map(|(setting, valid)| format!("{} of {}{}", spoiled(valid), valid.len(), words(" at ", setting)))
         .collect();
     (!lost.is_empty()).then(|| {
         format!("{what} is not valid, more than 29 % of its {unit} being invalid: {}", first_of(&lost))
@@ -101,6 +82,7 @@ fn warning(what: &str, unit: &str, pairs: &[(Setting, Vec<bool>)]) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::measure::Measure;
     use crate::host::noise::{BUSY_NEIGHBOUR, OTHERS_SHARE_LIMIT};
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
@@ -122,15 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_comparison_becomes_invalid_above_29_percent_of_its_pairs() {
+    fn only_the_headline_becomes_invalid_above_29_percent() {
         let compared = sketch().compared().compare("c/a", "c", "a");
-        for arm in ["a", "b"] {
-            assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);
-            let expected = "the headline comparison 'b/a' is not valid, more than 29 % of its pairs being invalid: \
-                            3 of 8 at ratio 8";
-            assert_eq!(with_spoiled(&compared, arm, 3), [expected]);
+        for (sketch, arm, spoiled, expected) in [
+            (&compared, "a", 2, None),
+            (&compared, "a", 3, Some(("the headline comparison 'b/a'", "pairs"))),
+            (&compared, "b", 3, Some(("the headline comparison 'b/a'", "pairs"))),
+            (&compared, "c", 8, None),
+            // Without comparisons every arm is the headline.
+            (&sketch(), "c", 2, None),
+            (&sketch(), "c", 3, Some(("arm 'c'", "runs"))),
+        ] {
+            let told = |(what, unit): (&str, &str)| {
+                format!("{what} is not valid, more than 29 % of its {unit} being invalid: 3 of 8 at ratio 8")
+            };
+            let expected: Vec<String> = expected.map(told).into_iter().collect();
+            assert_eq!(with_spoiled(sketch, arm, spoiled), expected, "{spoiled} of {arm}");
         }
-        assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
     }
 
     #[test]
@@ -190,12 +180,5 @@ mod tests {
         assert_eq!(lost(&compared.outline, &records), [expected]);
         let without = sketch().plan(2);
         assert_eq!(lost(&without.outline, &records), ["arm 'a' has no runs: nothing is known of it"]);
-    }
-
-    #[test]
-    fn without_comparisons_every_arm_is_the_headline() {
-        assert_eq!(with_spoiled(&sketch(), "c", 2), [""; 0]);
-        let expected = "arm 'c' is not valid, more than 29 % of its runs being invalid: 3 of 8 at ratio 8";
-        assert_eq!(with_spoiled(&sketch(), "c", 3), [expected]);
     }
 }

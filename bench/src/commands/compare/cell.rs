@@ -6,8 +6,7 @@ use super::Side;
 use crate::analysis::rate::{self, Rate, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::trust;
-use crate::analysis::summary::{Comparison, comparison};
+use crate::analysis::summary::{Comparison, comparison, trust, words};
 use crate::experiment::measure::Measure;
 use crate::record::figures::Better;
 use crate::record::place::slug;
@@ -77,11 +76,10 @@ impl Cell {
 
     /// How many of its runs are invalid, and where it is, if the cell is invalid for that.
     pub(super) fn lost_validity(&self) -> Option<String> {
-        let lost = self.validity.iter().find(|(_, valid)| trust::is_lost(valid));
-        let (what, valid) = lost?;
-        let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
+        let (what, valid) = self.validity.iter().find(|(_, valid)| trust::is_lost(valid))?;
+        let spoiled = trust::spoiled(valid);
         let Comparison { arm, setting, .. } = &self.shown;
-        Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
+        Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), words(" at ", setting)))
     }
 
     /// The chance of a loss as great as `limit` says, and the least that it could have been with as many runs; none of too few runs. A

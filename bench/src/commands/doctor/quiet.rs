@@ -9,7 +9,7 @@ use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
 use crate::host::probe::{self, Answer};
 use crate::host::topology::{STOP_BALANCING, is_balanced};
 use crate::host::{cpulist, facts};
-use crate::text::quantity::significant;
+use crate::text::quantity::percent;
 
 pub(super) fn findings() -> Vec<Finding> {
     let mut findings = neighbours();
@@ -39,7 +39,7 @@ fn neighbours() -> Vec<Finding> {
         let known = |noise: Noise| share(&noise).ok_or_else(|| "not measured".to_owned());
         let share = noise.clone().and_then(known);
         let spoils = share.as_ref().is_ok_and(|share| *share > limit);
-        let told = share.map(|share| format!("{} %", significant(share * 100.0)));
+        let told = share.map(percent);
         Finding::of_fact(name, told, why, |_| match spoils {
             true => (Level::Spoils, Some(advice)),
             false => (Level::Good, None),

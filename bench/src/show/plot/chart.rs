@@ -21,14 +21,31 @@ pub(super) struct Curve {
     pub(super) points: Vec<Option<Estimate>>,
 }
 
-pub(super) struct Axes<'a> {
-    /// Values of the axis.
-    pub(super) values: &'a [String],
-    pub(super) x_title: &'a str,
+/// A kind of curves.
+pub(super) struct Kind<'a> {
+    pub(super) name: &'a str,
+    pub(super) title: &'a str,
+    pub(super) caption: &'a str,
     pub(super) y_title: &'a str,
     pub(super) y: YAxis,
     pub(super) show: fn(f64) -> String,
     pub(super) tick: fn(f64) -> String,
+}
+
+impl Kind<'_> {
+    /// `598 k (590 k to 601 k)`.
+    pub(super) fn told(&self, estimate: &Estimate) -> String {
+        let show = self.show;
+        let interval = estimate.interval.map(|it| format!(" ({} to {})", show(it.low), show(it.high)));
+        show(estimate.hodges_lehmann) + &interval.unwrap_or_default()
+    }
+}
+
+pub(super) struct Axes<'a> {
+    /// Values of the axis.
+    pub(super) values: &'a [String],
+    pub(super) x_title: &'a str,
+    pub(super) kind: &'a Kind<'a>,
 }
 
 #[derive(Clone, Copy)]
@@ -70,43 +87,29 @@ impl YAxis {
     }
 }
 
-/// Positions of a chart's parts.
-struct Layout {
-    right: f64,
-    bottom: f64,
-    height: f64,
-    names_below: bool,
-}
-
-impl Layout {
-    /// Lays a chart out: names stand next to the curves' ends if both have room there.
-    fn new(curves: &[Curve]) -> Self {
-        let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
-        let names_below = widest > WIDTH / 4.0;
-        let beside = if names_below { 0.0 } else { curves.len() as f64 * LABEL_GAP };
-        let bottom = TOP + PLOT.max(beside);
-        let right = if names_below { WIDTH - 14.0 } else { WIDTH - widest - LABEL_SPACE - 6.0 };
-        let below = if names_below { names(curves).height() } else { 0.0 };
-        Self { right, bottom, height: bottom + BOTTOM + below, names_below }
-    }
-}
-
-fn names(curves: &[Curve]) -> Key<'_> {
-    Key::new(curves.iter().map(|curve| curve.name.as_str()))
-}
-
 /// Draws the curves between these ends of the y axis.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
-    let Layout { right, bottom, height, names_below } = Layout::new(curves);
-    let mut svg = Svg::new(height, &format!("{} over {}", axes.y_title, axes.x_title));
-    let y = axes.y.scale(ends, (bottom, TOP));
+    let kind = axes.kind;
+    let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
+    // Names stand next to the curves' ends if both have room there, else below.
+    let key = (widest > WIDTH / 4.0).then(|| Key::new(curves.iter().map(|curve| curve.name.as_str())));
+    let (right, beside) = match key {
+        Some(_) => (WIDTH - 14.0, 0.0),
+        None => (WIDTH - widest - LABEL_SPACE - 6.0, curves.len() as f64 * LABEL_GAP),
+    };
+    let bottom = TOP + PLOT.max(beside);
+    let mut svg = Svg::new(
+        bottom + BOTTOM + key.as_ref().map_or(0.0, Key::height),
+        &format!("{} over {}", kind.y_title, axes.x_title),
+    );
+    let y = kind.y.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
-    for tick in y.ticks() {
+    for tick in y.ticks(7) {
         svg.line("grid", (LEFT, y.at(tick)), (right, y.at(tick)), "");
-        svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(axes.tick)(tick));
+        svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(kind.tick)(tick));
     }
-    if matches!(axes.y, YAxis::Ratio) {
+    if matches!(kind.y, YAxis::Ratio) {
         svg.line("axis", (LEFT, y.at(1.0)), (right, y.at(1.0)), "stroke-dasharray:4 3");
     }
     let widest = axes.values.iter().map(|value| text_width(value) + 6.0).fold(0.0, f64::max);
@@ -115,18 +118,18 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         svg.text("", (x(i), bottom + 18.0), Anchor::Middle, value);
     }
     svg.text("soft", (f64::midpoint(LEFT, right), bottom + 38.0), Anchor::Middle, axes.x_title);
-    svg.text("soft", (8.0, TOP - 16.0), Anchor::Start, axes.y_title);
+    svg.text("soft", (8.0, TOP - 16.0), Anchor::Start, kind.y_title);
     for curve in curves {
         draw_curve(&mut svg, curve, axes, &y, x);
     }
-    if names_below {
+    if let Some(key) = key {
         let series = |svg: &mut Svg, curve: usize, (x, y): (f64, f64)| {
             svg.path(&[(x, y), (x + 22.0, y)], curves[curve].series);
             svg.marker((x + 11.0, y), curves[curve].series, "");
         };
-        names(curves).draw(&mut svg, bottom + BOTTOM, series);
+        key.draw(&mut svg, bottom + BOTTOM, series);
     } else {
-        name_ends(&mut svg, curves, &y, right);
+        name_ends(&mut svg, curves, &y, (right, bottom));
     }
     svg
 }
@@ -138,24 +141,22 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl 
     svg.path(&points.collect::<Vec<_>>(), curve.series);
     for (i, estimate) in curve.points.iter().enumerate() {
         let Some(estimate) = estimate else { continue };
-        let mut tip = format!("{}, {}: {}", curve.name, axes.values[i], (axes.show)(estimate.hodges_lehmann));
+        let tip = format!("{}, {}: {}", curve.name, axes.values[i], axes.kind.told(estimate));
         if let Some(interval) = estimate.interval {
             let (low, high) = ((x(i), y.at(interval.low)), (x(i), y.at(interval.high)));
             svg.line("bar", low, high, &format!("stroke:{stroke}"));
-            tip += &format!(" ({} to {})", (axes.show)(interval.low), (axes.show)(interval.high));
         }
         svg.marker((x(i), y.at(estimate.hodges_lehmann)), curve.series, &tip);
     }
 }
 
 /// Names at the right end of the curves, pushed apart where they would overlap.
-fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, right: f64) {
+fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, (right, bottom): (f64, f64)) {
     let end = |curve: &Curve| curve.points.iter().flatten().last().map(|last| y.at(last.hodges_lehmann));
     let mut names: Vec<(f64, &Curve)> =
         curves.iter().filter_map(|curve| Some((end(curve)?, curve))).collect();
     names.sort_by(|a, b| a.0.total_cmp(&b.0));
     let wanted: Vec<f64> = names.iter().map(|name| name.0).collect();
-    let bottom = TOP + PLOT.max(names.len() as f64 * LABEL_GAP);
     for ((end, curve), position) in names.iter().zip(spread(&wanted, bottom)) {
         svg.line(
             "bar",

@@ -8,9 +8,9 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Setting, Summary};
 use crate::record::Record;
-use crate::record::place::{Place, Role};
+use crate::record::place::{Place, Role, slug};
 use crate::show::svg::Svg;
 
 /// A picture with what to say about it.
@@ -35,29 +35,18 @@ pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
     /// Records of arms, and of guests that ran alongside theirs, by setting and arm.
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
-    /// vCPUs of all guests of each run.
-    vcpus: BTreeMap<&'a str, usize>,
 }
-
-pub(crate) type Setting = BTreeMap<String, String>;
 
 impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
         let mut runs: BTreeMap<&Setting, BTreeMap<&str, Vec<&Record>>> = BTreeMap::new();
-        let mut vcpus: BTreeMap<&str, usize> = BTreeMap::new();
         for record in records {
-            *vcpus.entry(&record.run_id).or_default() += record.per_vcpu.len();
             let is_drawn = |place: &&Place| matches!(place.role, Role::Arm | Role::Beside);
             if let Some(place) = record.place.as_ref().filter(is_drawn) {
                 runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
             }
         }
-        Self { summary, runs, vcpus }
-    }
-
-    /// vCPUs with which those of this record shared the pCPUs, they included.
-    fn vcpus_of_run(&self, record: &Record) -> usize {
-        self.vcpus.get(record.run_id.as_str()).copied().unwrap_or(record.per_vcpu.len())
+        Self { summary, runs }
     }
 
     fn runs(&self, setting: &Setting, arm: &str) -> &[&'a Record] {
@@ -69,6 +58,28 @@ impl<'a> Data<'a> {
         let mut settings: Vec<&Setting> = self.runs.keys().copied().collect();
         settings.sort_by_key(|setting| self.summary.outline.rank(setting));
         settings
+    }
+
+    /// Settings without these keys, each once, in the order of the file.
+    fn without(&self, keys: &[&String]) -> Vec<Setting> {
+        let mut rest: Vec<Setting> = vec![];
+        for setting in self.settings() {
+            let mut setting = setting.clone();
+            setting.retain(|key, _| !keys.contains(&key));
+            if !rest.contains(&setting) {
+                rest.push(setting);
+            }
+        }
+        rest
+    }
+
+    /// Name and title of the picture at these settings, of several alike.
+    fn named(&self, name: &str, title: &str, fixed: &Setting) -> (String, String) {
+        if fixed.is_empty() {
+            return (name.into(), title.into());
+        }
+        let of = self.name(fixed);
+        (format!("{name}-{}", slug(&of)), format!("{title}: {of}"))
     }
 
     fn arms(&self) -> &'a [String] {
@@ -238,7 +249,6 @@ mod tests {
         let data = Data::new(&summary, &both);
         let time = pictures(&data).into_iter().find(|picture| picture.name == "time");
         assert!(time.is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
-        assert_eq!(data.vcpus_of_run(&records[0]), 2 * records[0].per_vcpu.len());
     }
 
     #[test]

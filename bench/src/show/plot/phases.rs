@@ -5,10 +5,9 @@
 
 use super::chart::{Key, of_shade};
 use super::{Data, Picture, Setting};
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
-use crate::record::place::slug;
 use crate::show::svg::{Anchor, Svg, WIDTH, round_step, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
@@ -37,14 +36,7 @@ struct Frame<'a> {
 
 pub(super) fn maps(data: &Data<'_>) -> Vec<Picture> {
     let Some(frame) = frame(data) else { return vec![] };
-    let mut fixed: Vec<Setting> = vec![];
-    for setting in data.settings() {
-        let mut setting = setting.clone();
-        [&frame.x.key, &frame.y.key].into_iter().for_each(|key| _ = setting.remove(key));
-        if !fixed.contains(&setting) {
-            fixed.push(setting);
-        }
-    }
+    let fixed = data.without(&[&frame.x.key, &frame.y.key]);
     fixed.iter().map(|fixed| picture(data, &frame, fixed)).collect()
 }
 
@@ -64,11 +56,8 @@ fn frame<'a>(data: &Data<'a>) -> Option<Frame<'a>> {
 
 fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
     let Frame { asked, x, y, end } = frame;
-    let (mut name, mut title) = ("map".to_owned(), format!("{} by {} and {}", asked.name, x.key, y.key));
-    if !fixed.is_empty() {
-        let of = data.name(fixed);
-        (name, title) = (format!("{name}-{}", slug(&of)), format!("{title}: {of}"));
-    }
+    let title = format!("{} by {} and {}", asked.name, x.key, y.key);
+    let (name, title) = data.named("map", &title, fixed);
     let (better, worse) = asked.of.words();
     let caption = format!(
         "{} divided by {} in the same block: each field is an estimate (Hodges-Lehmann), where there is room with its 95 % interval{}. \
@@ -113,8 +102,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
         for (row, at_y) in y.values.iter().enumerate() {
             let mut setting = fixed.clone();
             setting.extend([(x.key.clone(), at_x.clone()), (y.key.clone(), at_y.clone())]);
-            let is_it = |it: &&Comparison| it.name == asked.name && it.setting == setting;
-            let found = data.summary.comparisons.iter().find(is_it);
+            let found = data.summary.comparison(&asked.name, &setting);
             field(&mut svg, found, *end, (left, top + row as f64 * HEIGHT), (width - 2.0, HEIGHT - 2.0));
         }
     }
@@ -170,11 +158,12 @@ fn field(
         _ => hatched(svg, corner, (width, height), &tip),
     }
     let mark = if found.verdict == Verdict::NotValid { " !" } else { "" };
-    match interval(estimate).filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
+    let interval = estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)));
+    match interval.filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
         Some(interval) => {
             let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
             svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
-            svg.styled_text("", (middle.0, middle.1 + 8.0), Anchor::Middle, "font-size:10px", &interval);
+            svg.text("small", (middle.0, middle.1 + 8.0), Anchor::Middle, &interval);
         }
         None => {
             svg.text("", middle, Anchor::Middle, &format!("{}{mark}", short_ratio(estimate.hodges_lehmann)))
@@ -182,12 +171,8 @@ fn field(
     }
 }
 
-/// Size of the intervals' texts.
+/// Size of the intervals' texts, `.small` in the style.
 const SMALL: f64 = 10.0;
-
-fn interval(estimate: &Estimate) -> Option<String> {
-    estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)))
-}
 
 fn ratio(value: f64) -> String {
     format!("{}x", short(&factor(value)))
@@ -232,8 +217,8 @@ mod tests {
     const RATIOS: [&str; 8] = ["1", "2", "3", "4", "6", "8", "16", "32"];
     const THINKS: [&str; 5] = ["0ns", "1us", "4us", "19us", "99us"];
 
-    /// A lock that gains with the ratio and with the share of time inside it; at ratio 1 it loses a little.
-    fn made_up(spoil: impl Fn(&Record) -> bool) -> (crate::experiment::plan::Plan, Vec<Record>) {
+    /// Maps of a lock that gains with the ratio and with the share of time inside it; at ratio 1 it loses a little.
+    fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
         let sketch =
             Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS).axis("sched", &["vmm", "host"]);
         let sketch = sketch.arm("virt-tas", "tas").arm("pv", "qspinlock pv");
@@ -247,17 +232,8 @@ mod tests {
         };
         let mut records = World::new(4).truth(truth).shape(Shape::LogNormal(0.04)).records(&plan);
         records.iter_mut().for_each(|record| record.trusted = !spoil(record));
-        (plan, records)
-    }
-
-    fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
-        let (plan, records) = made_up(spoil);
         let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
         pictures.into_iter().filter(|it| it.name.starts_with("map")).collect()
-    }
-
-    fn file(picture: &Picture) -> String {
-        picture.svg.as_ref().expect("it can be drawn").file()
     }
 
     #[test]
@@ -266,7 +242,7 @@ mod tests {
         let names: Vec<&str> = maps.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["map-sched-vmm", "map-sched-host"]);
         for map in &maps {
-            let file = file(map);
+            let file = map.svg.as_ref().expect("it can be drawn").file();
             let tips = file.matches("x (").count();
             assert_eq!(tips, RATIOS.len() * THINKS.len(), "one for each field: {file}");
             assert!(file.contains(">vCPUs per pCPU<") && file.contains(">4us (20 % in the lock)<"), "{file}");
@@ -286,7 +262,7 @@ mod tests {
             place.setting["ratio"] == "32" && place.setting["think"] == "0ns" && place.block < 3
         };
         let maps = maps(is_spoiled);
-        let file = file(&maps[0]);
+        let file = maps[0].svg.as_ref().expect("it can be drawn").file();
         assert_eq!(file.matches(", not valid<").count(), 1, "{file}");
         assert_eq!(file.matches(" !</text>").count(), 1, "{file}");
     }

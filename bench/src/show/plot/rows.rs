@@ -2,7 +2,7 @@
 //! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs. Where nothing varies but the arms, estimates with
 //! their intervals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chart::{Axes, Curve, Key, YAxis, of_shade};
 use super::{Data, Picture, Setting, series};
@@ -10,8 +10,8 @@ use crate::analysis::pairs::sorted;
 use crate::analysis::statistics::Estimate;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
-use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, shade, text_width};
-use crate::text::quantity::{count, significant};
+use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
+use crate::text::quantity::{count, percent, significant};
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;
@@ -19,23 +19,15 @@ const HEADING: f64 = 24.0;
 const MOST_FOR_NAMES: f64 = 0.3;
 
 /// Positions of rows and of their parts.
-pub(super) struct Rows {
+struct Rows {
     /// Ends of what is drawn.
-    pub(super) left: f64,
-    pub(super) right: f64,
+    left: f64,
+    right: f64,
     names_above: bool,
 }
 
 impl Rows {
-    pub(super) fn new<'a>(data: &Data<'_>, remarks: impl Iterator<Item = &'a str>) -> Self {
-        Self::named(data.arms().iter().map(String::as_str), remarks)
-    }
-
-    /// For rows with these names.
-    pub(super) fn named<'a, 'b>(
-        names: impl Iterator<Item = &'a str>,
-        remarks: impl Iterator<Item = &'b str>,
-    ) -> Self {
+    fn new<'a, 'b>(names: impl Iterator<Item = &'a str>, remarks: impl Iterator<Item = &'b str>) -> Self {
         let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
         let names_above = names > WIDTH * MOST_FOR_NAMES;
@@ -44,27 +36,23 @@ impl Rows {
     }
 
     /// Height of one row.
-    pub(super) fn pitch(&self) -> f64 {
+    fn pitch(&self) -> f64 {
         if self.names_above { ROW + 15.0 } else { ROW }
     }
 
-    pub(super) fn height(&self, settings: usize, rows: usize) -> f64 {
-        settings as f64 * HEADING + rows as f64 * self.pitch() + 10.0
-    }
-
     /// The remarks' title, at the right.
-    pub(super) fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
+    fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
         svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
     /// A setting's name; returns the top of its first row.
-    pub(super) fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
+    fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
         svg.text("title", (8.0, y + 16.0), Anchor::Start, name);
         y + HEADING
     }
 
     /// Name and remark of the row whose top is `y`; returns the top of what is drawn.
-    pub(super) fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
+    fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
         let top = if self.names_above { y + 15.0 } else { y };
         if self.names_above {
             svg.text("", (self.left, y + 11.0), Anchor::Start, name);
@@ -100,8 +88,9 @@ fn picture<T>(
     if count == 0 {
         return None;
     }
-    let rows = Rows::new(data, all().map(|(.., (_, remark))| remark.as_str()));
-    let height = top + rows.height(settings.len(), count);
+    let names = data.arms().iter().map(String::as_str);
+    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
+    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(height, label);
     above(&mut svg, &rows, height);
     let mut y = top;
@@ -117,86 +106,85 @@ fn picture<T>(
 }
 
 /// Shades of what vCPUs do, the same in all pictures.
-const HOLDING: usize = 0;
-const FIRST: usize = 1;
-const WAITING: usize = 2;
-const WORKING: usize = 3;
-const OTHER: usize = 4;
+const HOLDING: &str = SHADES[0];
+const FIRST: &str = SHADES[1];
+const WAITING: &str = SHADES[2];
+const WORKING: &str = SHADES[3];
+const OTHER: &str = SHADES[4];
 
 /// A stacked bar: shares of the whole, and a remark next to it.
 type Bar = (Vec<f64>, String);
 
 struct Chart {
+    name: &'static str,
+    title: &'static str,
+    caption: &'static str,
     label: &'static str,
     /// Name and shade of each part.
-    parts: &'static [(&'static str, usize)],
+    parts: [(&'static str, &'static str); 4],
     remark_title: &'static str,
 }
 
+const TIME: Chart = Chart {
+    name: "time",
+    title: "Where the time went",
+    caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
+              the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
+              window in which the lock's holder was preempted.",
+    label: "Where the time of the pCPUs went",
+    parts: [
+        ("holding the lock", HOLDING),
+        ("waiting on the pCPU", WAITING),
+        ("thinking", WORKING),
+        ("idle, exits, switching", OTHER),
+    ],
+    remark_title: "lock held by a vCPU without pCPU",
+};
+
+const PREEMPTIONS: Chart = Chart {
+    name: "preemptions",
+    title: "What preempted vCPUs were doing",
+    caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
+              vCPUs want a pCPU.",
+    label: "What vCPUs were doing when they were taken off their pCPU",
+    parts: [
+        ("holding the lock", HOLDING),
+        ("first in the queue", FIRST),
+        ("waiting", WAITING),
+        ("neither", OTHER),
+    ],
+    remark_title: "preemptions per second",
+};
+
 /// Why the time cannot be divided up, if it cannot.
 fn indivisible(record: &Record) -> Option<&'static str> {
-    match record.settings.text("workload").unwrap_or_default() {
-        "critical-section" | "mixed" if record.settings.count("nested_one_in") > 0 => {
-            Some("where sections nest, the time in a section has waits for the inner lock in it")
-        }
-        "critical-section" | "mixed" if record.figure("preempted_holder_ns").is_none() => Some(
-            "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
-        ),
-        "critical-section" | "mixed" => None,
-        _ => Some("this workload's operations are not a section and a pause of known length"),
+    if !["critical-section", "mixed"].contains(&record.settings.text("workload").unwrap_or_default()) {
+        return Some("this workload's operations are not a section and a pause of known length");
     }
+    if record.settings.count("nested_one_in") > 0 {
+        return Some("where sections nest, the time in a section has waits for the inner lock in it");
+    }
+    record.figure("preempted_holder_ns").is_none().then_some(
+        "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
+    )
 }
 
 pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
-    let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
-    if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
-        return Some(Picture::not_drawn(name, title, reason));
+    // Guests that ran at once have the id of their run in common.
+    let mut runs = BTreeSet::new();
+    let share_pcpus = records.clone().any(|record| !runs.insert(&record.run_id));
+    let reason = records.clone().find_map(|record| indivisible(record)).or_else(|| {
+        share_pcpus.then_some("several guests shared the pCPUs, and each record has the time of its own")
+    });
+    match reason {
+        Some(reason) => Some(Picture::not_drawn(TIME.name.into(), TIME.title.into(), reason)),
+        None => stacked(data, &TIME, time_bar),
     }
-    if records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len()) {
-        let reason = "several guests shared the pCPUs, and each record has the time of its own";
-        return Some(Picture::not_drawn(name, title, reason));
-    }
-    let chart = Chart {
-        label: "Where the time of the pCPUs went",
-        parts: &[
-            ("holding the lock", HOLDING),
-            ("waiting on the pCPU", WAITING),
-            ("thinking", WORKING),
-            ("idle, exits, switching", OTHER),
-        ],
-        remark_title: "lock held by a vCPU without pCPU",
-    };
-    Some(Picture {
-        name,
-        title,
-        caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
-                  the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
-                  window in which the lock's holder was preempted."
-            .into(),
-        svg: Some(stacked(data, &chart, time_bar)?),
-    })
 }
 
 pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
-    let chart = Chart {
-        label: "What vCPUs were doing when they were taken off their pCPU",
-        parts: &[
-            ("holding the lock", HOLDING),
-            ("first in the queue", FIRST),
-            ("waiting", WAITING),
-            ("neither", OTHER),
-        ],
-        remark_title: "preemptions per second",
-    };
-    Some(Picture {
-        name: "preemptions".into(),
-        title: "What preempted vCPUs were doing".into(),
-        caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
-                  vCPUs want a pCPU."
-            .into(),
-        svg: Some(stacked(data, &chart, preemption_bar)?),
-    })
+    stacked(data, &PREEMPTIONS, preemption_bar)
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
@@ -209,7 +197,7 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let rest = (1.0 - hold - think - wait).max(0.0);
     let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
     let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
-    let remark = held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns / window * 100.0)));
+    let remark = held_off.map_or("not known".into(), |ns| percent(ns / window));
     (offered > 0.0).then(|| (vec![hold, wait, think, rest], remark))
 }
 
@@ -244,28 +232,30 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
 }
 
 /// One bar per setting and arm; none if no arm has one.
-fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Svg> {
+fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Picture> {
     let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
     let top = key.height() + 22.0;
     let above = |svg: &mut Svg, _: &Rows, _: f64| {
-        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, &shade(chart.parts[part].1), at));
+        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
         Rows::remarks_title(svg, top - 4.0, chart.remark_title);
     };
     let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &Vec<f64>), top: f64| {
         draw_bar(svg, chart, (arm, shares.as_slice()), rows, top);
     };
-    picture(data, (top, chart.label), bar, above, draw)
+    let svg = Some(picture(data, (top, chart.label), bar, above, draw)?);
+    let Chart { name, title, caption, .. } = chart;
+    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
 }
 
 fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &Rows, y: f64) {
     const HEIGHT: f64 = 13.0;
     let width = rows.right - rows.left;
     let mut x = rows.left;
-    for (share, (part, shade_of)) in shares.iter().zip(chart.parts) {
+    for (share, (part, shade)) in shares.iter().zip(chart.parts) {
         let part_width = (share * width).min(rows.right - x).max(0.0);
-        let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
+        let tip = format!("{arm}: {part} {}", percent(*share));
         if part_width > 0.05 {
-            svg.rectangle((x, y + 1.0), part_width, HEIGHT, &shade(*shade_of), &tip);
+            svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
         }
         x += part_width;
     }
@@ -288,7 +278,7 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     let scale = |rows: &Rows| Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
     let above = |svg: &mut Svg, rows: &Rows, height: f64| {
         let x = scale(rows);
-        for tick in x.ticks_at_most(5) {
+        for tick in x.ticks(5) {
             svg.line("grid", (x.at(tick), STRIPS - 8.0), (x.at(tick), height - 8.0), "");
             svg.text("soft", (x.at(tick), STRIPS - 14.0), Anchor::Middle, &format!("{tick}x"));
         }
@@ -350,17 +340,19 @@ const TICK: f64 = 110.0;
 /// A row for each curve, also for those that have no point.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
-    let remarks: Vec<String> = curves.iter().map(|curve| told(axes, estimate(curve).as_ref())).collect();
+    let told = |it: Estimate| axes.kind.told(&it);
+    let remarks: Vec<String> =
+        curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
     let names = curves.iter().map(|curve| curve.name.as_str());
-    let rows = Rows::named(names, remarks.iter().map(String::as_str));
+    let rows = Rows::new(names, remarks.iter().map(String::as_str));
     let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(height, axes.y_title);
-    let x = axes.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
-    for tick in x.ticks_at_most(((rows.right - rows.left) / TICK) as usize) {
-        let is_one = matches!(axes.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
+    let mut svg = Svg::new(height, axes.kind.y_title);
+    let x = axes.kind.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
+    for tick in x.ticks(((rows.right - rows.left) / TICK) as usize) {
+        let is_one = matches!(axes.kind.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
         let class = if is_one { "axis" } else { "grid" };
         svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
-        svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.tick)(tick));
+        svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.kind.tick)(tick));
     }
     Rows::remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
     let mut y = TOP;
@@ -378,16 +370,4 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         y += rows.pitch();
     }
     svg
-}
-
-/// `598 k (590 k to 601 k)`.
-fn told(axes: &Axes<'_>, estimate: Option<&Estimate>) -> String {
-    let show = axes.show;
-    match estimate.map(|it| (it.hodges_lehmann, it.interval)) {
-        Some((value, Some(interval))) => {
-            format!("{} ({} to {})", show(value), show(interval.low), show(interval.high))
-        }
-        Some((value, None)) => show(value),
-        None => "no estimate".into(),
-    }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::chart::{Key, of_shade};
 use super::{Data, Picture, Setting};
 use crate::record::{Record, Timeline};
-use crate::show::svg::{Anchor, Svg, WIDTH, held, ink, shade};
+use crate::show::svg::{Anchor, HELD, INK, SHADES, Svg, WIDTH};
 use crate::text::quantity::time_ns;
 
 /// Rows of a map at most: see [`shown`].
@@ -24,7 +24,7 @@ const BINS: f64 = WIDTH - LEFT - 18.0;
 struct Kind {
     name: &'static str,
     letters: &'static [char],
-    fill: fn() -> String,
+    fill: &'static str,
 }
 
 /// Tenths of a bin, at least, that a vCPU must be on a pCPU for the bin to show that.
@@ -32,11 +32,11 @@ const MOSTLY: u32 = 5;
 
 /// All kinds of bins. The first is that of a vCPU on a pCPU.
 const KINDS: [Kind; 5] = [
-    Kind { name: "on a pCPU", letters: &['.'], fill: ink },
-    Kind { name: "taken off, holding the lock", letters: &['h'], fill: held },
-    Kind { name: "taken off, in the queue", letters: &['f', 'w'], fill: || shade(2) },
-    Kind { name: "off, doing neither", letters: &['o', 'r'], fill: || shade(3) },
-    Kind { name: "asleep", letters: &['s'], fill: || "none".into() },
+    Kind { name: "on a pCPU", letters: &['.'], fill: INK },
+    Kind { name: "taken off, holding the lock", letters: &['h'], fill: HELD },
+    Kind { name: "taken off, in the queue", letters: &['f', 'w'], fill: SHADES[2] },
+    Kind { name: "off, doing neither", letters: &['o', 'r'], fill: SHADES[3] },
+    Kind { name: "asleep", letters: &['s'], fill: "none" },
 ];
 
 pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
@@ -60,7 +60,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
     let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
     let mut svg = Svg::new(top + drawn.len() as f64 * pitch, label);
-    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, &(KINDS[part].fill)(), at));
+    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, KINDS[part].fill, at));
     for (i, (arm, timeline)) in drawn.iter().enumerate() {
         draw_map(&mut svg, (arm, timeline), top + i as f64 * pitch, height);
     }
@@ -124,7 +124,7 @@ fn draw_map(svg: &mut Svg, (arm, timeline): (&str, &Timeline), top: f64, height:
                 let _ = write!(areas, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
             }
         }
-        svg.area(&areas, &(kind.fill)(), &format!("{arm}: {}", kind.name));
+        svg.area(&areas, kind.fill, &format!("{arm}: {}", kind.name));
     }
     let bottom = top + height;
     svg.line("axis", (LEFT, bottom + 0.5), (LEFT + BINS, bottom + 0.5), "");

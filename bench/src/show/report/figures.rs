@@ -1,17 +1,16 @@
 //! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials, lock events.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
 
 use super::headed;
 use crate::analysis::findings::setting_name;
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary, words};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
-use crate::record::place::Role;
+use crate::record::place::{Place, Role};
 use crate::show::published;
 use crate::show::table::{self, Shows};
 use crate::text::pages::READING_A_TABLE;
@@ -22,32 +21,28 @@ const MOST_OPEN: usize = 24;
 
 /// The table that the terminal shows.
 pub(super) fn figures(summary: &Summary) -> Markup {
+    let of_kernels = summary.of_kernels;
     html! {
         p {
             "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary))
-            ". How to read this table: "
-            (READING_A_TABLE) " in Haltkick's source."
+            @if of_kernels { ". What the guests print is their own word." }
+            @else { ". How to read this table: " (READING_A_TABLE) " in Haltkick's source." }
         }
-        (table_of_figures(summary))
+        (if of_kernels { table_of_kernels(summary) } else { table_of_figures(summary) })
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
 }
 
-/// The table that the terminal shows, where arms are kernels.
-pub(super) fn of_kernels(summary: &Summary) -> Markup {
+fn table_of_kernels(summary: &Summary) -> Markup {
     let table::Grid { header, names_at, lines, begins_group, .. } = table::grid(summary);
-    html! {
-        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
-        (fields("Figures", &header, names_at..names_at + 2, &lines, &begins_group))
-        ul.signs { @for line in table::signs(summary) { li { (line) } } }
-    }
+    fields("Figures", &header, &[names_at, names_at + 1], &lines, &begins_group)
 }
 
 /// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
 fn fields(
     name: &str,
     header: &[String],
-    named: Range<usize>,
+    named: &[usize],
     lines: &[Vec<String>],
     begins_group: &[bool],
 ) -> Markup {
@@ -58,7 +53,7 @@ fn fields(
         @for (row, fields) in lines.iter().enumerate() {
             tr.first[begins_group.get(row) == Some(&true)] {
                 @for (at, field) in fields.iter().enumerate() {
-                    @if at == named.start {
+                    @if at == named[0] {
                         th.name scope="row" { (field) }
                     } @else {
                         td.name[named.contains(&at)] { (with_interval_apart(field)) }
@@ -70,41 +65,31 @@ fn fields(
     headed(name, &heads, &rows)
 }
 
-/// A row's values of what varies.
-fn cells(summary: &Summary, setting: &BTreeMap<String, String>) -> Markup {
-    html! { @for axis in &summary.outline.axes { td { (setting.get(&axis.key).map_or("", String::as_str)) } } }
-}
-
 /// Everything that was printed, compared or not.
 pub(super) fn printed(summary: &Summary) -> Option<Markup> {
-    let heads = html! {
-        @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
-        th.name scope="col" { "kernel" }
-        th.name scope="col" { "figure" }
-        th scope="col" { "runs" }
-        th scope="col" { "least" }
-        th scope="col" { "most" }
-        th scope="col" { "estimate" }
-        th.name scope="col" { "unit" }
-    };
-    let rows = html! {
-        @for row in table::arms(summary) {
-            @for (name, figure) in &row.figures {
-                tr {
-                    (cells(summary, &row.setting))
-                    th.name scope="row" { (row.arm) }
-                    td.name { (name) }
-                    td { (figure.runs) }
-                    td { (si(figure.least)) }
-                    td { (si(figure.most)) }
-                    td { (figure.estimate.as_ref().map_or("\u{2013}".into(), |it| si(it.hodges_lehmann))) }
-                    td.name { (figure.unit) }
-                }
-            }
+    let axes = || summary.outline.axes.iter();
+    let figures = ["kernel", "figure", "runs", "least", "most", "estimate", "unit"].map(String::from);
+    let header: Vec<String> = axes().map(|axis| axis.key.clone()).chain(figures).collect();
+    let mut lines = vec![];
+    for row in table::arms(summary) {
+        for (name, figure) in &row.figures {
+            let setting = axes().map(|axis| row.setting.get(&axis.key).cloned().unwrap_or_default());
+            let estimate = figure.estimate.as_ref();
+            let figures = [
+                row.arm.clone(),
+                name.clone(),
+                figure.runs.to_string(),
+                si(figure.least),
+                si(figure.most),
+                estimate.map_or("\u{2013}".into(), |it| si(it.hodges_lehmann)),
+                figure.unit.clone(),
+            ];
+            lines.push(setting.chain(figures).collect::<Vec<String>>());
         }
-    };
-    let any = summary.of_kernels && table::arms(summary).iter().any(|row| !row.figures.is_empty());
-    any.then(|| headed("All that the kernels printed", &heads, &rows))
+    }
+    let at = summary.outline.axes.len();
+    let table = || fields("All that the kernels printed", &header, &[at, at + 1, at + 6], &lines, &[]);
+    (summary.of_kernels && !lines.is_empty()).then(table)
 }
 
 /// A column of the table.
@@ -118,26 +103,22 @@ enum Column {
 /// The terminal's columns with the ratio next to the arm that it is made of, where narrow windows show it, too; then all figures that
 /// the summary has, of which a reader picks some.
 fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
-    let has_ratio = !summary.outline.comparisons.is_empty();
-    let ratio = has_ratio.then_some(header.len() - 1);
-    let named = (0..=names_at).map(Column::Of);
     if !summary.together.is_empty() {
-        let rest = (names_at + 1..header.len()).filter(|at| Some(*at) != ratio);
-        return named.chain(rest.chain(ratio).map(Column::Of)).collect();
+        return (0..header.len()).map(Column::Of).collect();
     }
     let shown = table::shown(summary);
     let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
     // Paper has no room for what has no column of its own.
-    let in_report = |it: &Shows| is_shown(it) || it.0.column.is_some() && it.1.shown == Shown::InReport;
+    let in_report = |it: &Shows| it.0.column.is_some() && it.1.shown == Shown::InReport;
     let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
-    if let Some(ratio) = ratio {
-        figures.insert(figures.len().min(1), Column::Of(ratio));
+    if !summary.outline.comparisons.is_empty() {
+        figures.insert(figures.len().min(1), Column::Of(header.len() - 1));
     }
     let any = |name: &str| summary.rows.iter().any(|row| row.figure(name).is_some());
     let others = FIGURES.iter().filter(|figure| figure.center.is_some() && any(figure.name));
     let others = others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column())));
     let others = others.filter(|it| !is_shown(it)).map(|it| Column::Figure(it, in_report(&it)));
-    named.chain(figures).chain(others).collect()
+    (0..=names_at).map(Column::Of).chain(figures).chain(others).collect()
 }
 
 /// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program.
@@ -259,7 +240,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         }
         @if let Some(control) = &summary.control {
             p {
-                "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
+                "A/A pair (" (control.arm) (words(", ", &control.setting)) "): "
                 (control.as_ratio()) " " (table::mark(control)) ", "
                 (control.verdict.word(&control.of))
             }
@@ -294,7 +275,7 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
     let rows = html! {
         @for row in compared {
             tr {
-                (cells(summary, &row.setting))
+                @for axis in &summary.outline.axes { td { (row.setting.get(&axis.key).map_or("", String::as_str)) } }
                 th.name scope="row" { (row.arm) }
                 td.name { (row.baseline) }
                 td class=[class(row.verdict)] { (as_ratio(row)) }
@@ -312,7 +293,7 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
     let header = table::LOCK_COSTS.map(String::from);
-    (!lines.is_empty()).then(|| fields("Uncontended costs", &header, 0..1, &lines, &[]))
+    (!lines.is_empty()).then(|| fields("Uncontended costs", &header, &[0], &lines, &[]))
 }
 
 /// How often trials of the same comparison show a difference, if the experiment has trials.
@@ -339,36 +320,29 @@ pub(super) fn events(summary: &Summary, records: &[Record]) -> Option<Markup> {
     (!tables.is_empty()).then_some(content)
 }
 
-fn is_arm(record: &Record, arm: &str) -> bool {
-    record.place.as_ref().is_some_and(|place| place.role == Role::Arm && place.arm == arm)
-}
-
 /// `None`: nothing happened.
 fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Markup> {
-    let records: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
+    let is_of_arm = |place: &Place| place.role == Role::Arm && place.arm == arm;
+    let records: Vec<&Record> =
+        records.iter().filter(|record| record.place.as_ref().is_some_and(is_of_arm)).collect();
     let events = records.iter().flat_map(|record| record.lock_events.iter());
     let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
-    let mut settings: Vec<&BTreeMap<String, String>> =
+    let mut settings: Vec<&Setting> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
     settings.dedup();
-    let heads = html! {
-        th.name scope="col" { "event" }
-        @for setting in &settings { th scope="col" { (setting_name(summary, setting)) } }
+    let at = settings.iter().map(|setting| setting_name(summary, setting));
+    let header: Vec<String> = std::iter::once("event".into()).chain(at).collect();
+    let line = |name: &&str| {
+        let at = settings.iter().map(|setting| events_at(&records, setting, name));
+        std::iter::once((*name).to_owned()).chain(at).collect::<Vec<String>>()
     };
-    let rows = html! {
-        @for name in &names {
-            tr {
-                th.name scope="row" { (name) }
-                @for setting in &settings { td { (events_at(&records, setting, name)) } }
-            }
-        }
-    };
-    let table = html! { details { summary { (arm) } (headed(arm, &heads, &rows)) } };
-    (!names.is_empty()).then_some(table)
+    let lines: Vec<Vec<String>> = names.iter().map(line).collect();
+    let table = || html! { details { summary { (arm) } (fields(arm, &header, &[0], &lines, &[])) } };
+    (!names.is_empty()).then(table)
 }
 
-fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
+fn events_at(records: &[&Record], setting: &Setting, name: &str) -> String {
     let here =
         records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
     let (mut events, mut acquisitions) = (0.0, 0.0);

@@ -18,23 +18,35 @@ const STYLE: &str = include_str!("report.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A part of the page: what links to it name, its title, and what it says.
-struct Section {
-    id: String,
-    title: String,
-    content: Markup,
-}
-
-impl Section {
-    fn new(id: &str, title: &str, content: Markup) -> Self {
-        Self { id: id.into(), title: title.into(), content }
-    }
-}
+type Section<'a> = (&'a str, &'a str, Markup);
 
 /// The page.
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
     let mut pictures = plot::pictures(&Data::new(summary, records));
     let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
-    page_of(summary, &headline(summary, first.as_ref()), &sections((manifest, summary, records), &pictures))
+    let sections = sections((manifest, summary, records), &pictures);
+    let title = &summary.outline.title;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title, svg::STYLE))
+            body {
+                a.skip href="#findings" { "To the findings" }
+                main {
+                    h1 { (title) }
+                    (headline(summary, first.as_ref()))
+                    (contents(&sections))
+                    @for (id, title, content) in &sections {
+                        section id=(id) aria-labelledby={ (id) "-title" } {
+                            h2 id={ (id) "-title" } { (title) }
+                            (content)
+                        }
+                    }
+                }
+            }
+        }
+    };
+    page.into_string() + "\n"
 }
 
 /// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
@@ -49,31 +61,6 @@ pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
             style { (PreEscaped(STYLE)) (PreEscaped(style)) }
         }
     }
-}
-
-fn page_of(summary: &Summary, headline: &Markup, sections: &[Section]) -> String {
-    let title = &summary.outline.title;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(title, svg::STYLE))
-            body {
-                a.skip href="#findings" { "To the findings" }
-                main {
-                    h1 { (title) }
-                    (headline)
-                    (contents(sections))
-                    @for section in sections {
-                        section id=(section.id) aria-labelledby={ (section.id) "-title" } {
-                            h2 id={ (section.id) "-title" } { (section.title) }
-                            (section.content)
-                        }
-                    }
-                }
-            }
-        }
-    };
-    page.into_string() + "\n"
 }
 
 /// The beginning of the page: a sentence, and the picture that shows it.
@@ -91,15 +78,14 @@ fn told(finding: &Finding) -> Markup {
 }
 
 /// The page's sections, in their order; empty ones are left out.
-fn sections(
+fn sections<'a>(
     (manifest, summary, records): (&Manifest, &Summary, &[Record]),
-    pictures: &[Picture],
-) -> Vec<Section> {
+    pictures: &'a [Picture],
+) -> Vec<Section<'a>> {
     let of_kernels = summary.of_kernels;
-    let figures = if of_kernels { figures::of_kernels(summary) } else { figures::figures(summary) };
     let mut sections = vec![
-        Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", html! { (warnings(summary)) (figures) }),
+        ("findings", "Findings", findings(summary)),
+        ("figures", "Figures", html! { (warnings(summary)) (figures::figures(summary)) }),
     ];
     let below = [
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
@@ -109,21 +95,21 @@ fn sections(
         ("printed", "All that the kernels printed", figures::printed(summary)),
         ("kernels", "Kernels", of_kernels.then(|| kernels(manifest))),
     ];
-    let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
+    let found = |(id, title, content): (_, _, Option<Markup>)| Some((id, title, content?));
     sections.extend(below.into_iter().filter_map(found));
-    sections.extend(pictures.iter().map(|it| Section::new(&it.name, &it.title, drawn(it))));
+    sections.extend(pictures.iter().map(|it| (it.name.as_str(), it.title.as_str(), drawn(it))));
     sections.extend(found(("events", "Lock events", figures::events(summary, records))));
-    sections.push(Section::new("checks", "Checks", checks(summary)));
-    sections.push(Section::new("method", "How the figures are made", method()));
+    sections.push(("checks", "Checks", checks(summary)));
+    sections.push(("method", "How the figures are made", method()));
     let origin = html! { (origin(manifest, summary)) (appendix(manifest)) };
-    sections.push(Section::new("manifest", "Manifest", origin));
+    sections.push(("manifest", "Manifest", origin));
     sections
 }
 
-fn contents(sections: &[Section]) -> Markup {
+fn contents(sections: &[Section<'_>]) -> Markup {
     html! {
         nav.contents aria-label="Contents" {
-            ul { @for section in sections { li { a href={ "#" (section.id) } { (section.title) } } } }
+            ul { @for (id, title, _) in sections { li { a href={ "#" (id) } { (title) } } } }
         }
     }
 }
@@ -220,13 +206,7 @@ fn findings(summary: &Summary) -> Markup {
 }
 
 fn method() -> Markup {
-    html! {
-        details { summary { "Blocks, estimates, validity and the ideal" } (rules()) }
-    }
-}
-
-fn rules() -> Markup {
-    html! {
+    let rules = html! {
         ul {
             li {
                 "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift \
@@ -247,7 +227,8 @@ fn rules() -> Markup {
             }
             li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
         }
-    }
+    };
+    html! { details { summary { "Blocks, estimates, validity and the ideal" } (rules) } }
 }
 
 /// The files that each arm booted.

@@ -1,6 +1,8 @@
 //! Columns of a table, made from the rows of the table of figures, and which of them a terminal has room for.
 
-use super::{FAINT, Field, GAP, arms, by_setting, of_axes, of_headline, plus_minus, widths};
+use anstyle::Style;
+
+use super::{FAINT, Field, GAP, of_axes, of_headline, plus_minus, widths};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Row, Summary, Told};
 use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, OF_ALL_GUESTS, Shown, Unit};
@@ -35,49 +37,47 @@ pub(crate) fn shown(summary: &Summary) -> Vec<Shows> {
 /// Whether it is above 0 for an arm.
 fn is_any(row: &Row, figure: &Figure) -> bool {
     let is_of_arm = row.role != Role::Control && !(figure.needs_lock && row.role == Role::Ideal);
-    let above = |center: Option<Center>| match center {
-        Some(Center::Median) => row.figure(figure.name).is_some_and(|it| it.median > 0.0),
-        _ => row.figure(figure.name).is_some_and(|it| it.most > 0.0),
-    };
-    is_of_arm && above(figure.center)
+    let center = |it: &Told| if figure.center == Some(Center::Median) { it.median } else { it.most };
+    is_of_arm && row.figure(figure.name).is_some_and(|it| center(it) > 0.0)
 }
 
 pub(super) fn header(summary: &Summary) -> Vec<String> {
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    if !summary.outline.tells_vcpus() {
-        header.push("vCPUs".into());
-    }
-    if summary.of_kernels {
-        header.extend(OF_KERNELS.map(String::from));
-    } else {
-        header.push("lock".into());
-        match summary.together.is_empty() {
-            true => header.extend(shown(summary).iter().map(|(_, column)| column.heading.to_owned())),
-            false => header.extend(TOGETHER.map(String::from)),
-        }
-    }
+    header.extend((!summary.outline.tells_vcpus()).then(|| "vCPUs".to_owned()));
+    let names: Vec<&str> = match summary.together.is_empty() {
+        _ if summary.of_kernels => OF_KERNELS.into(),
+        true => shown(summary).iter().map(|(_, column)| column.heading).collect(),
+        false => TOGETHER.into(),
+    };
+    let arm = if summary.of_kernels { "kernel" } else { "lock" };
+    header.extend(std::iter::once(arm).chain(names).map(String::from));
     header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
     header
 }
 
-/// The line of an arm, or of all guests of it.
-pub(super) fn line(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Field> {
-    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
-    let named = fields.len();
-    fields.push(Field::new(row.arm.as_str()));
-    match summary.together.is_empty() {
-        true => fields.extend(shown(summary).iter().map(|it| Field::new(value(row, it)))),
-        false => fields.extend(
-            OF_ALL_GUESTS.iter().enumerate().map(|(at, name)| Field::new(of_all(row, name, at == 0))),
-        ),
-    }
-    if row.role == Role::Ideal {
-        for field in &mut fields[named..] {
-            field.style = FAINT;
+/// The lines of an arm, or of all guests of it: one, and of a kernel one for each figure.
+pub(super) fn lines(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Vec<Field>> {
+    let of_kernel = |name: String| {
+        let value = row.figure(&name).map_or("-".into(), printed);
+        (Some(name.clone()), vec![name, value])
+    };
+    let contents: Vec<(Option<String>, Vec<String>)> = match summary.together.is_empty() {
+        _ if summary.of_kernels => compared(summary, row).into_iter().map(of_kernel).collect(),
+        true => vec![(None, shown(summary).iter().map(|it| value(row, it)).collect())],
+        false => {
+            let figures = OF_ALL_GUESTS.iter().enumerate();
+            vec![(None, figures.map(|(at, name)| of_all(row, name, at == 0)).collect())]
         }
-    }
-    fields.extend(of_headline(summary, &row.setting, &row.arm, None));
-    fields
+    };
+    let style = if row.role == Role::Ideal { FAINT } else { Style::new() };
+    let line = |(at, (figure, texts)): (usize, (Option<String>, Vec<String>))| {
+        let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting && at == 0);
+        let arm = if at == 0 { row.arm.clone() } else { String::new() };
+        fields.extend(std::iter::once(arm).chain(texts).map(|text| Field { text, style }));
+        fields.extend(of_headline(summary, &row.setting, &row.arm, figure.as_deref()));
+        fields
+    };
+    contents.into_iter().enumerate().map(line).collect()
 }
 
 /// A figure of all guests; the first has its interval.
@@ -124,16 +124,8 @@ pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
 /// As wide as an interval.
 const NO_INTERVAL: &str = "         ";
 
-/// Columns between those of the setting and that of the first comparison.
-const OF_KERNELS: [&str; 3] = ["kernel", "figure", "value"];
-
-/// The lines of each setting.
-pub(super) fn groups_of_kernels(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    by_setting(&arms(summary), |row, is_first| {
-        let lines = compared(summary, row).into_iter().enumerate();
-        lines.map(|(at, name)| line_of_kernel(summary, row, &name, is_first && at == 0, at == 0)).collect()
-    })
-}
+/// Columns between the kernel's name and the first comparison.
+const OF_KERNELS: [&str; 2] = ["figure", "value"];
 
 /// The figures that are compared, each once; where none is, all but the lock events.
 fn compared(summary: &Summary, row: &Row) -> Vec<String> {
@@ -147,15 +139,6 @@ fn compared(summary: &Summary, row: &Row) -> Vec<String> {
         compared = row.figures.keys().filter(|name| !name.contains('.')).cloned().collect();
     }
     compared
-}
-
-fn line_of_kernel(summary: &Summary, row: &Row, name: &str, new_setting: bool, new_arm: bool) -> Vec<Field> {
-    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
-    fields.push(Field::new(if new_arm { row.arm.as_str() } else { "" }));
-    fields.push(Field::new(name));
-    fields.push(Field::new(row.figures.get(name).map_or("-".into(), printed)));
-    fields.extend(of_headline(summary, &row.setting, &row.arm, Some(name)));
-    fields
 }
 
 /// `12.3 k pages/s +- 2.1 %`, or the range where there is no estimate.
@@ -210,8 +193,6 @@ fn width(header: &[String], lines: &[Vec<Field>]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use anstyle::Style;
-
     use super::*;
 
     fn table(arm: &str) -> (Vec<String>, Vec<Vec<Field>>) {

@@ -1,14 +1,13 @@
 //! Two directories, or two arms, cell by cell: the table of `haltkick compare`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{FAINT, Field, layout, of_comparison, setting_words, verdict_style};
+use super::{FAINT, Field, layout, of_comparison, verdict_style};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::Comparison;
+use crate::analysis::summary::{Comparison, Setting, words};
 use crate::show::cases::Cases;
 use crate::text::exit::Exit;
 use crate::text::quantity::significant;
@@ -74,7 +73,7 @@ pub(crate) struct LeftOut {
     /// The failure in a sentence.
     pub(crate) sentence: String,
     /// Setting and arm, if any run of it is recorded on either side.
-    pub(crate) place: Option<(BTreeMap<String, String>, String)>,
+    pub(crate) place: Option<(Setting, String)>,
     /// The end of a comparison that lacks it.
     pub(crate) exit: Exit,
 }
@@ -114,7 +113,7 @@ pub(crate) fn comparisons(found: &Compared) -> String {
 fn line(cell: &Comparison, is_invalid: bool, has_figures: bool) -> Vec<Field> {
     let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
     let mut fields =
-        vec![Field::new(setting_words(&cell.setting)), Field::new(cell.arm.as_str()), Field::new(baseline)];
+        vec![Field::new(words("", &cell.setting)), Field::new(cell.arm.as_str()), Field::new(baseline)];
     let measure = || cell.of.figure().map_or_else(|| String::from(cell.of.clone()), String::from);
     fields.extend(has_figures.then(|| Field::new(measure())));
     let faint = |text: String| Field { text, style: FAINT };
