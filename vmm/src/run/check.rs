@@ -113,7 +113,7 @@ impl Run {
                 schedule.vcpus()
             ));
         }
-        let length = Duration::from_nanos(schedule.length_ns());
+        let length = Duration::from_nanos(schedule.length_ns);
         if self.window > length {
             return refuse(format!(
                 "it lasts {length:?} and the window {:?}: use a shorter window",

@@ -94,12 +94,6 @@ impl Topology {
         self.sockets
     }
 
-    /// How many threads each core has.
-    #[must_use]
-    pub fn threads_per_core(&self) -> u32 {
-        self.threads_per_core
-    }
-
     /// How many clusters.
     #[must_use]
     pub fn clusters(&self) -> u32 {

@@ -15,7 +15,7 @@ fn both_programs_tell_of_the_same_schedule() {
     assert_eq!(Ok(&schedule), trace_cmd.as_ref());
     // vCPU 1 slept, was woken and waited; what it slept is no absence. vCPU 0 is away when the recording ends.
     let expected = vec![vec![at(0, 50), at(80, 100)], vec![at(70, 75)]];
-    assert_eq!((schedule.absences.clone(), schedule.length_ns()), (expected, 100_000));
+    assert_eq!((schedule.absences.clone(), schedule.length_ns), (expected, 100_000));
     assert_eq!((schedule.vcpus(), schedule.count()), (2, 3));
     assert_eq!(schedule.next(0, 49_999), Some(at(0, 50)));
     assert_eq!((schedule.next(0, 50_000), schedule.next(0, 100_000)), (Some(at(80, 100)), None));
