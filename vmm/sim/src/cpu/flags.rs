@@ -207,17 +207,3 @@ impl Flags {
         self.set_arithmetic(others | if zero { ZERO } else { 0 });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_set_of_flags_comes_back_as_it_was_set() {
-        let bits = [CARRY, PARITY, ADJUST, ZERO, SIGN, OVERFLOW, INTERRUPTS, BACKWARD];
-        for choice in 0..1_u64 << bits.len() {
-            let value = (0..bits.len()).filter(|at| choice >> at & 1 != 0).map(|at| bits[at]).sum::<u64>();
-            assert_eq!(Flags::new(value).get(), value | RESERVED, "{value:#x}");
-        }
-    }
-}

@@ -134,20 +134,6 @@ fn a_translation_stays_until_it_is_invalidated() {
 }
 
 #[test]
-fn invlpg_and_loads_of_cr3_drop_translations_of_their_own_cpu() {
-    // mov rax, [rdi]; invlpg [rdi] or mov cr3, rbx; mov rax, [rdi]
-    for drop in [[0x0f, 0x01, 0x3f], [0x0f, 0x22, 0xdb]] {
-        let mut lab = Lab::new(Ring::Zero, &[LOAD, drop, LOAD].concat());
-        lab.cpu.set_general(General::Rbx, harness::PML4);
-        lab.machine.ram.store(0x2_1000, 8, 2);
-        lab.run(1);
-        lab.map(DATA, 0x2_1000 | RIGHTS);
-        lab.run(2);
-        assert_eq!(lab.cpu.general(General::Rax), 2);
-    }
-}
-
-#[test]
 fn code_behind_a_dropped_translation_is_that_of_the_new_one() {
     const OTHER: u64 = 0x2_1000;
     // invlpg [rdi] or mov cr3, rbx; mov eax, 1 or 2; jmp to the first

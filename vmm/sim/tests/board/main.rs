@@ -275,25 +275,6 @@ fn a_board_that_is_to_stop_does_so_wherever_it_is() {
 }
 
 #[test]
-fn an_alarm_stops_a_cpu_wherever_it_is() {
-    const AT_PS: u64 = 2_000_000;
-    let code = [wait_for_flag(), work_then_set()].concat();
-    let mut bench = Bench::new("cascadelake-2s", &code);
-    bench.start(0, CODE, DATA, 0);
-    bench.start(1, CODE + wait_for_flag().len() as u64, DATA, u64::MAX / 4);
-    [0, 1].into_iter().for_each(|slot| bench.board.set_alarm(slot, AT_PS + u64::from(slot)));
-    for slot in [0, 1] {
-        let rung = bench.board.run(u64::MAX / 2).unwrap();
-        assert_eq!((rung.cpu, rung.what), (slot, What::Alarm));
-        assert!((AT_PS..AT_PS + 100_000).contains(&rung.at_ps), "{rung:?}");
-    }
-    assert_eq!(bench.board.run(AT_PS * 2), None, "both stand still");
-    bench.board.resume(1, AT_PS * 2);
-    assert_eq!(bench.board.run(AT_PS * 3), None);
-    assert!(bench.board.cpu(1).unwrap().instructions() > 4000, "it has worked on");
-}
-
-#[test]
 fn work_that_is_counted_down_from_zero_goes_on_from_the_top() {
     let mut bench = Bench::new("cascadelake-2s", work_then_set());
     bench.start(0, CODE, DATA, 0);
@@ -312,6 +293,7 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         ("line", add()),
         ("spin", wait_for_flag()),
         ("string", fill()),
+        ("work", work_then_set()),
     ] {
         let mut bench = Bench::new("haswell-2s", code);
         bench.start(0, CODE, DATA, u64::MAX);
@@ -322,8 +304,11 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert_eq!(happening.what, What::Alarm, "{name}");
         let late_ps = happening.at_ps - at_ps;
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
-        // At the first PAUSE, or between two parts of the instruction.
-        assert!(!["pause", "string"].contains(&name) || late_ps < 100_000, "{name}: {late_ps} ps late");
+        // At the first PAUSE, between two parts of the instruction, or in the loop that stands for work.
+        assert!(
+            !["pause", "string", "work"].contains(&name) || late_ps < 100_000,
+            "{name}: {late_ps} ps late"
+        );
     }
 }
 
