@@ -86,12 +86,10 @@ impl Tried {
 }
 
 impl Ahead {
-    /// Number of rounds.
     pub(super) fn rounds(&self) -> u64 {
         self.tried.iter().map(|tried| 1 + tried.repeats).sum()
     }
 
-    /// When the last round ends.
     pub(super) fn ends_ps(&self) -> u64 {
         self.tried.last().map_or(self.began.0, |last| last.at_ps + last.repeats * last.takes.0)
     }

@@ -25,7 +25,6 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The alarm of a slot rings.
     pub(super) fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
         place.alarm_is_due = false;

@@ -45,7 +45,6 @@ impl Counters {
         after
     }
 
-    /// Counts `rounds` more.
     pub(super) fn count(&self, stand: &mut Stand, rounds: u64) {
         for counter in &self.0 {
             let place = &mut stand.general_mut()[usize::from(counter.register)];
@@ -69,7 +68,6 @@ impl Counters {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Alike {
     pub(super) counters: Arc<Counters>,

@@ -116,7 +116,6 @@ pub(super) struct Round {
     pub(super) began_ps: u64,
     /// Lines that it read, and how long after its beginning it did so first.
     pub(super) reads: Vec<(u64, u64)>,
-    /// Whether it read the clock.
     pub(super) clock: bool,
 }
 
@@ -127,7 +126,6 @@ impl Round {
         self.reads.clear();
     }
 
-    /// A line is read at a time.
     #[inline(always)]
     pub(super) fn reads(&mut self, line: u64, at_ps: u64) {
         if !self.loud && self.reads.iter().all(|read| read.0 != line) {
@@ -167,7 +165,6 @@ pub(super) struct Running {
     past: bool,
 }
 
-/// See the module.
 pub(super) struct Fabric<M> {
     pub(super) memory: M,
     pub(super) machine: Arc<Machine>,
@@ -225,7 +222,6 @@ impl<M: Memory> Fabric<M> {
         self.begin_round();
     }
 
-    /// The present round of the CPU that runs.
     pub(super) fn round(&self) -> &Round {
         &self.rounds[self.running.cpu as usize]
     }
@@ -301,7 +297,6 @@ impl<M: Memory> Fabric<M> {
         now_ps > reach_ps && (!self.lines.is_quiet(now_ps, line) || self.is_beyond_end(now, now_ps))
     }
 
-    /// Whether others come before a request now.
     fn asks_too_early(&self, now: Moment) -> bool {
         self.time_ps(now.instructions) > self.running.from.horizon_ps
     }
@@ -418,7 +413,6 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
-    /// A store is to wait in the buffer.
     fn buffer(&mut self, now: Moment) -> Verdict {
         if self.asks_too_early(now) {
             return self.stop(now, Why::Turn);
@@ -493,7 +487,6 @@ impl<M: Memory> Fabric<M> {
         self.needs(now, line, Need::Write, self.machine.costs.rmw_ps)
     }
 
-    /// Any access.
     fn touch_any(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         if let Some(noted) = &mut self.noted
             && !self.lines.is_private(line)

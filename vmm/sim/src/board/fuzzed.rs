@@ -32,7 +32,6 @@ const DATA: u64 = 0xa000;
 const STACKS: [u64; 2] = [0xc000, 0xd000];
 const EXCEPTION_STACKS: u64 = 0xf000;
 const HUGE: u64 = 1 << 30;
-/// Start of the last page of all addresses.
 const LAST_PAGE: u64 = !0xfff;
 
 /// How long a guest runs: two thousand instructions, or ten lines from elsewhere.
@@ -176,7 +175,6 @@ fn machine() -> &'static Arc<Machine> {
     MACHINE.get_or_init(|| Arc::new(presets()[0].machine()))
 }
 
-/// A guest's end.
 #[derive(Debug, PartialEq)]
 struct GuestEnd {
     happenings: Vec<Happening>,

@@ -176,7 +176,6 @@ struct Slot {
     asked: Vec<u64>,
     /// The other line of the access that waits for one.
     other: Option<u64>,
-    /// Other CPUs of its core.
     siblings: Box<[u32]>,
     /// The last PAUSE.
     last: Option<Last>,

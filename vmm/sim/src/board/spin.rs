@@ -302,7 +302,6 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The CPU of a slot goes on after `rounds`.
     fn unpark(&mut self, slot: u32, rounds: u64) {
         let place = &mut self.slots[slot as usize];
         let Some(parked) = place.parked.take() else { return };

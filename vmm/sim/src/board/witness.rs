@@ -67,7 +67,6 @@ pub(super) struct Noted {
     pub(super) stack: u64,
 }
 
-/// Bytes of a page.
 const PAGE: u64 = 4096;
 
 impl Noted {

@@ -10,7 +10,6 @@
 //! ```
 //! What these cannot express (POPF may set ZF and SF both) goes into `corrections`.
 
-/// The arithmetic flags.
 pub(crate) const ARITHMETIC: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 pub(crate) const CARRY: u64 = 1;
 const PARITY: u64 = 1 << 2;
@@ -137,7 +136,6 @@ impl Flags {
         condition != (CODE & 1 != 0)
     }
 
-    /// Flags of a bitwise operation.
     #[inline(always)]
     pub(crate) fn logic<const W: u32>(&mut self, result: u64) {
         self.result = signed(result, W) as u64;

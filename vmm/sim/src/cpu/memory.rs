@@ -93,7 +93,6 @@ impl Cpu {
         bus.load(at, W as usize / 8)
     }
 
-    /// Writes there.
     #[inline(always)]
     pub(crate) fn write_at<B: Bus, const W: u32>(&self, bus: &mut B, at: u64, value: u64) {
         if at & CROSSES != 0 {
@@ -121,7 +120,6 @@ impl Cpu {
         bus.store(second, bytes - length, value >> (8 * length));
     }
 
-    /// A load of `W` bits.
     #[inline(always)]
     pub(crate) fn load<B: Bus, const W: u32>(
         &mut self,
@@ -133,7 +131,6 @@ impl Cpu {
         Ok(self.read_at::<B, W>(bus, at))
     }
 
-    /// A store of `W` bits.
     #[inline(always)]
     pub(crate) fn store<B: Bus, const W: u32>(
         &mut self,

@@ -124,7 +124,6 @@ pub struct Cpu {
     pub(crate) ring: u8,
     pub(crate) system: System,
     pub(crate) tlb: Tlb,
-    /// Memory of its guest.
     pub(crate) partition: Partition,
     /// Instructions that it has completed, but for those of the block that it is in.
     pub(crate) retired: u64,
@@ -205,25 +204,21 @@ impl Stand {
         others.then(|| (0..16).map(bit).sum())
     }
 
-    /// The general registers.
     pub(crate) fn general(&self) -> &[u64] {
         &self.file[..16]
     }
 
-    /// Mutable access to the general registers.
     pub(crate) fn general_mut(&mut self) -> &mut [u64] {
         &mut self.file[..16]
     }
 }
 
 impl Cpu {
-    /// Its present stand.
     pub(crate) fn stand(&self) -> Stand {
         let file = std::array::from_fn(|register| self.file[register]);
         Stand { file, rip: self.rip, rflags: self.flags.get() }
     }
 
-    /// Whether it stands there.
     pub(crate) fn is_at(&self, stand: &Stand) -> bool {
         self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
     }

@@ -3,7 +3,6 @@
 //! A translation for stores exists only where the page may be written, is marked as dirty in its table, and holds no
 //! decoded instructions: so that such stores come by `run`, and code that changes is noticed.
 
-/// Sets of translations.
 const SETS: usize = 64;
 /// Translations in a set: one instruction can need four pages at once, an operand and the stack, both across a boundary. It
 /// would never find them all if they put each other out.
@@ -48,7 +47,6 @@ impl Entry {
     }
 }
 
-/// The translation of 4 KiB of code.
 #[derive(Clone, Copy, Debug)]
 struct FetchEntry {
     number: u64,
@@ -133,7 +131,6 @@ impl Tlb {
         Some(ways[0].frame() | address & (PAGE - 1))
     }
 
-    /// The page of code, if it is cached.
     #[inline(always)]
     pub(crate) fn find_code(&self, ring: u8, address: u64) -> Option<u32> {
         let number = address >> PAGE_BITS;
@@ -148,7 +145,6 @@ fn of(ring: u8) -> usize {
     usize::from(ring & 1)
 }
 
-/// The set of a page.
 #[inline(always)]
 fn set(number: u64) -> usize {
     number as usize % SETS

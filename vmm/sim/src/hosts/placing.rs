@@ -2,7 +2,6 @@
 
 use crate::hosts::scheduler::{ALL, CACHE, CORE, Scheduler};
 
-/// Tasks that one balance moves at most.
 const MOST_MOVED: usize = 32;
 /// Balances of a busy CPU are this much rarer.
 const BUSY_FACTOR: u64 = 16;

@@ -12,7 +12,6 @@ pub(super) const NICE_0: i64 = 1024;
 pub(super) struct Task {
     /// Virtual time.
     pub(super) v: i64,
-    /// Virtual deadline.
     pub(super) deadline: i64,
     pub(super) weight: i64,
     /// Lag, kept while the task is in no queue.
@@ -23,7 +22,6 @@ pub(super) struct Task {
     pub(super) ran_ns: u64,
 }
 
-/// One CPU's run queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     fair: Fair,
@@ -87,7 +85,6 @@ impl Queue {
         self.waiting(tasks).count() + usize::from(self.current.is_some())
     }
 
-    /// Tasks that wait for the CPU.
     pub(super) fn waiting<'a>(&'a self, tasks: &'a [Task]) -> impl Iterator<Item = u32> + 'a {
         self.queued.iter().copied().filter(|id| !tasks[*id as usize].is_delayed)
     }
@@ -178,7 +175,6 @@ impl Queue {
         }
     }
 
-    /// Takes a task out of the queue.
     pub(super) fn remove(&mut self, tasks: &mut [Task], id: u32) {
         tasks[id as usize].lag = self.lag(tasks, id);
         tasks[id as usize].is_delayed = false;

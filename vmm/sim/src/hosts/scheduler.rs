@@ -17,7 +17,6 @@ pub(super) enum Request {
     Hard,
 }
 
-/// A task's place among the CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskPlace {
     guest: usize,

@@ -235,7 +235,6 @@ struct Line {
     /// The owner has no copy left to read, since the request under way waited for it.
     is_gone: bool,
     waiting: Queue,
-    /// Requests so far.
     arrivals: u64,
     /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
     watchers: Vec<u32>,
@@ -253,7 +252,6 @@ pub struct Lines {
     seed: u64,
 }
 
-/// Lines next to each other.
 type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
@@ -486,7 +484,6 @@ impl Lines {
         Served { cpu: done.cpu, need: done.need, tag: done.tag, next }
     }
 
-    /// Changes the state of a line.
     fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
         let mut state = self.state(number);
         change(&mut state);

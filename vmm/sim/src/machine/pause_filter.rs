@@ -18,7 +18,6 @@ pub enum LongestLoop {
     Pauses(u64),
 }
 
-/// The filter of one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseFilter {
     limits: Option<PauseLimits>,

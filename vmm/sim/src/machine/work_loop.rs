@@ -53,7 +53,6 @@ impl WorkLoop {
         Some(Self { head, end: head + BYTES as u64, product, left: register(rex, operands) })
     }
 
-    /// The product after `rounds`.
     pub(crate) fn after(mut product: u64, rounds: u64) -> u64 {
         // An odd number is 1 after its square has been squared 62 times; an even one is 0 after 6 times.
         const SETTLED: u64 = 64 / MULTIPLICATIONS as u64;

@@ -78,7 +78,6 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, Line<'_>)> {
     })
 }
 
-/// Whether the text has a switch.
 pub(super) fn has_switch(text: &str) -> bool {
     text.lines().any(|line| heads(line).any(|head| head.name == "sched_switch"))
 }

@@ -13,7 +13,6 @@ pub mod perfetto;
 mod tests;
 mod text;
 
-/// Most vCPUs of a schedule.
 const MOST_VCPUS: u32 = 1024;
 /// Most absences of all vCPUs together.
 const MOST_ABSENCES: usize = 1 << 21;

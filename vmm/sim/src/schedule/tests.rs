@@ -47,7 +47,6 @@ fn what_is_no_schedule_is_refused_in_one_line() {
     refused("\n\u{1}\u{2}", "in the midst of a packet");
 }
 
-/// Program that writes the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Writer {
     Perf,

@@ -65,7 +65,6 @@ pub(crate) enum Ring {
     Three,
 }
 
-/// The machine, its CPU, and its code.
 pub(crate) struct Lab {
     pub(crate) machine: Machine,
     pub(crate) cpu: Cpu,
@@ -81,7 +80,6 @@ impl Lab {
         Self { machine, cpu: Cpu::new(7, &registers), code: Code::default() }
     }
 
-    /// Runs for at most `instructions`.
     pub(crate) fn run(&mut self, instructions: u64) -> Event {
         let limit = self.cpu.instructions() + instructions;
         self.cpu.run(&mut self.code, &mut self.machine, limit)

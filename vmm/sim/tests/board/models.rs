@@ -101,7 +101,6 @@ fn requests_for_ownership_overlap_where_the_model_says_so() {
     assert!((2_000..7_000).contains(&longer_ps), "as much of it as the fence has to wait for: {longer_ps}");
 }
 
-/// Work of the other thread.
 #[derive(Clone, Copy)]
 enum Sibling {
     Nothing,

@@ -34,7 +34,6 @@ macro_rules! until_flag {
     };
 }
 
-/// A stay in the guest.
 macro_rules! stay {
     () => {
         "mov ecx, 3000; 9: imul rdx, rdx; dec ecx; jnz 9b"

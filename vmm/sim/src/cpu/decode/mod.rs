@@ -142,7 +142,6 @@ fn ends_block(instruction: &Instruction) -> bool {
     !goes_on || to_driver || control
 }
 
-/// Place of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperandPlace {
     Register,

@@ -12,7 +12,6 @@ use crate::cpu::operations::{
     AtAddress as At, Cl, First, Immediate as AsImmediate, Memory as InMemory, Second, Third, bits, shifts,
 };
 
-/// SHLD and SHRD.
 macro_rules! shift_double {
     ($instruction:expr, $form:expr, $right:literal) => {
         Some(placed!($form.first, T: InRegister => First, Memory => At<false>;
