@@ -40,14 +40,10 @@ struct Bench {
 
 impl Bench {
     fn new(name: &str, code: &[u8]) -> Self {
-        Self::of_guests(1, name, code)
+        Self::of_machine(1, preset(name), code)
     }
 
     /// A machine with the memories of `guests`, which are alike.
-    fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
-        Self::of_machine(guests, preset(name), code)
-    }
-
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
         let mut ram = Ram::new(BYTES * guests);
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
@@ -133,7 +129,7 @@ fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
     let mut alone = Bench::new("skylake-8s", add());
     alone.start(0, CODE, DATA, EACH);
     let expected = alone.finish(1)[0];
-    let mut both = Bench::of_guests(2, "skylake-8s", add());
+    let mut both = Bench::of_machine(2, preset("skylake-8s"), add());
     [0, 1].into_iter().for_each(|guest| both.start_cpu(guest, guest as u32, (CODE, DATA, EACH), 0));
     let ends = both.finish(2);
     for (guest, end) in ends.iter().enumerate() {
@@ -144,7 +140,7 @@ fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
         assert_eq!(both.word(guest as u64 * BYTES as u64 + DATA), EACH);
     }
     // Behind the first one's memory lies the second one's.
-    let mut outside = Bench::of_guests(2, "skylake-8s", add());
+    let mut outside = Bench::of_machine(2, preset("skylake-8s"), add());
     outside.start(0, CODE, BYTES as u64 + DATA, EACH);
     outside.finish(1);
     assert_eq!(outside.word(BYTES as u64 + DATA), 0, "it wrote into another guest's memory");
