@@ -123,6 +123,33 @@ fn atomic_additions_of_many_cpus_all_count_and_cost_their_line() {
     assert!((20.0..26.0).contains(&each_ns), "{each_ns} ns between two additions");
 }
 
+/// The shape of published curves of one contended word: flat in a socket; a second one costs nothing where its CPUs ask again at once,
+/// and half as much again where they come back after a while. `docs/simulated-truth.md` has all points.
+#[test]
+fn a_second_socket_costs_only_those_who_come_back_late() {
+    const UNTIL_PS: u64 = 1_000_000_000;
+    let between_additions_ns = |cpus: &[u32], rounds: u64| {
+        let mut bench = Bench::new("broadwell-2s", add_and_work());
+        for &slot in cpus {
+            bench.start(slot, CODE, DATA, u64::MAX);
+            bench.board.cpu_mut(slot).unwrap().set_general(General::Rbx, rounds);
+        }
+        assert_eq!(bench.board.run(UNTIL_PS), None);
+        UNTIL_PS as f64 / 1000.0 / bench.word(DATA) as f64
+    };
+    let cores = preset("broadwell-2s").topology.cores();
+    let both: Vec<u32> = (0..cores).flat_map(|core| [core, core + cores]).collect();
+    let one = &both[..both.len() / 2];
+    // They come back after some 3 ns and 600 ns.
+    for (rounds, few, most) in [(1, 0.9, 1.15), (250, 1.3, 2.2)] {
+        let alone_ns = between_additions_ns(one, rounds);
+        let ratio = between_additions_ns(&both, rounds) / alone_ns;
+        assert!((few..most).contains(&ratio), "{rounds} rounds: {alone_ns} ns in a socket, {ratio} in two");
+    }
+    let ratio = between_additions_ns(one, 1) / between_additions_ns(&one[..8], 1);
+    assert!((0.9..1.1).contains(&ratio), "flat in a socket: {ratio}");
+}
+
 #[test]
 fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
     const EACH: u64 = 100;
