@@ -522,19 +522,15 @@ mod tests {
 
     #[test]
     fn a_wake_up_behind_a_used_slice_does_not_give_another() {
-        // Slices of 3 ms end at ticks of 4 ms.
-        let (mut queue, mut tasks) = running("linux-6.12", 2);
-        tasks.extend(idle_tasks(1));
-        queue.charge(&mut tasks, 3 * MS + MS / 2);
-        queue.place(&mut tasks, 2, true);
-        assert!(queue.is_over(&mut tasks, 4 * MS));
-        queue.pick(&mut tasks, 4 * MS);
-        assert!(!queue.is_over(&mut tasks, 5 * MS), "the next one has its own");
-        // One that was alone goes on with another request.
-        let (mut queue, mut tasks) = running("linux-6.12", 1);
-        tasks.extend(idle_tasks(1));
-        queue.charge(&mut tasks, 3 * MS + MS / 2);
-        queue.place(&mut tasks, 1, true);
-        assert!(!queue.is_over(&mut tasks, 4 * MS));
+        // Slices of 3 ms end at ticks of 4 ms. A task that was alone goes on with another request.
+        for (count, is_over) in [(2, true), (1, false)] {
+            let (mut queue, mut tasks) = running("linux-6.12", count);
+            tasks.extend(idle_tasks(1));
+            queue.charge(&mut tasks, 3 * MS + MS / 2);
+            queue.place(&mut tasks, count as u32, true);
+            assert_eq!(queue.is_over(&mut tasks, 4 * MS), is_over);
+            queue.pick(&mut tasks, 4 * MS);
+            assert!(!queue.is_over(&mut tasks, 5 * MS), "the next one has its own");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Costs, GuestCosts, LineCosts, Machine, Model, PS_PER_NS, Topology};
-use crate::sourced::{FileError, Sources, between, read};
+use crate::sourced::{FileError, Sources, between, built_in, read};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -105,26 +105,9 @@ impl LineCosts {
     }
 }
 
-/// A machine that is built in.
-#[derive(Clone, Copy, Debug)]
-pub struct Preset {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// Its file.
-    pub text: &'static str,
-}
-
-macro_rules! presets {
-    ($($name:literal),* $(,)?) => {
-        /// All of them, the oldest first.
-        #[must_use]
-        pub const fn presets() -> &'static [Preset] {
-            &[$(Preset { name: $name, text: include_str!(concat!("../../machines/", $name, ".toml")) }),*]
-        }
-    };
-}
-
-presets![
+built_in! {
+    /// All of them, the oldest first.
+    Preset, Machine by machine from "machines":
     "nehalem-2s",
     "numaconnect-512",
     "westmere-ex-8s",
@@ -144,17 +127,6 @@ presets![
     "genoa-2s",
     "sapphirerapids-2s",
     "sapphirerapids-8s",
-];
-
-impl Preset {
-    /// The machine.
-    ///
-    /// # Panics
-    /// If its file is bad: a test reads all of them.
-    #[must_use]
-    pub fn machine(&self) -> Machine {
-        Machine::parse(self.name, self.text).expect("the files of the presets are tested")
-    }
 }
 
 #[cfg(test)]

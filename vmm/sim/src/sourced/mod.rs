@@ -142,6 +142,41 @@ pub(crate) fn ghz<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
     scaled(from, 0.1, 10.0, 1e6)
 }
 
+/// Declares what is built in: the type of its files, and a list of them.
+macro_rules! built_in {
+    ($(#[$doc:meta])* $preset:ident, $kind:ident by $method:ident from $directory:literal: $($name:literal),* $(,)?) => {
+        /// One that is built in.
+        #[derive(Clone, Copy, Debug)]
+        pub struct $preset {
+            /// Its name on the command line.
+            pub name: &'static str,
+            /// Its file.
+            pub text: &'static str,
+        }
+
+        impl $preset {
+            /// What its file describes.
+            ///
+            /// # Panics
+            /// If its file is bad: a test reads all of them.
+            #[must_use]
+            pub fn $method(&self) -> $kind {
+                $kind::parse(self.name, self.text).expect("the files of the presets are tested")
+            }
+        }
+
+        $(#[$doc])*
+        #[must_use]
+        pub const fn presets() -> &'static [$preset] {
+            &[$(
+                $preset { name: $name, text: include_str!(concat!("../../", $directory, "/", $name, ".toml")) }
+            ),*]
+        }
+    };
+}
+
+pub(crate) use built_in;
+
 /// Refuses a source that the file does not have, in the value at `key` and all that is in it.
 fn check(known: &Sources, key: &str, value: &Value) -> Result<(), String> {
     match value {

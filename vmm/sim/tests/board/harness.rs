@@ -85,6 +85,12 @@ impl Lab {
         self.cpu.run(&mut self.code, &mut self.machine, limit)
     }
 
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Registers)) {
+        let mut registers = self.cpu.registers();
+        change(&mut registers);
+        self.cpu.set_registers(&registers);
+    }
+
     /// Changes a table entry of a page in the first 2 MiB.
     pub(crate) fn map(&mut self, virtual_page: u64, entry: u64) {
         self.machine.ram.store(PAGES + (virtual_page >> 12) * 8, 8, entry);
