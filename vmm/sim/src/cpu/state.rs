@@ -139,29 +139,14 @@ pub struct Cpu {
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
     pub(crate) knows_code: u64,
-    pub(crate) nmi: Nmi,
+    /// Bits: [`NMI_WAITS`], [`NMI_HANDLED`].
+    pub(crate) nmi: u8,
 }
 
-/// Whether a non-maskable interrupt waits, and whether one is being handled: until IRET no other one is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Nmi {
-    #[default]
-    None,
-    Waits,
-    Handled,
-    HandledAndWaits,
-}
-
-impl Nmi {
-    /// IRET has ended the handler, if that was one.
-    pub(crate) fn returned(self) -> Self {
-        match self {
-            Self::Handled => Self::None,
-            Self::HandledAndWaits => Self::Waits,
-            other => other,
-        }
-    }
-}
+/// A non-maskable interrupt waits.
+pub(crate) const NMI_WAITS: u8 = 1;
+/// One is being handled: until IRET no other one is delivered.
+pub(crate) const NMI_HANDLED: u8 = 1 << 1;
 
 /// Why an operation did not go on to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +236,7 @@ impl Cpu {
             passes: false,
             awaits: 0,
             knows_code: 0,
-            nmi: Nmi::None,
+            nmi: 0,
         };
         cpu.set_registers(registers);
         cpu
@@ -355,10 +340,7 @@ impl Cpu {
 
     /// A non-maskable interrupt is delivered before the next instruction, or when the handler of one has returned.
     pub fn raise_nmi(&mut self) {
-        self.nmi = match self.nmi {
-            Nmi::None | Nmi::Waits => Nmi::Waits,
-            Nmi::Handled | Nmi::HandledAndWaits => Nmi::HandledAndWaits,
-        };
+        self.nmi |= NMI_WAITS;
     }
 
     /// Its guest has this part of the machine's memory. What is cached of page tables is dropped.

@@ -6,7 +6,7 @@ use super::{Source, steps};
 use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
-use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
+use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
 
 /// A branch to [`Op::immediate`] that is taken.
 #[inline(always)]
@@ -396,6 +396,6 @@ pub(crate) fn interrupt_return<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -
     cpu.ring = ring;
     cpu.rip = rip;
     cpu.put::<64>(RSP, rsp);
-    cpu.nmi = cpu.nmi.returned();
+    cpu.nmi &= !NMI_HANDLED;
     Ok(Flow::Jump)
 }
