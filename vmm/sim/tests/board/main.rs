@@ -88,19 +88,30 @@ impl Bench {
         self.board.put(slot, cpu, at_ps);
     }
 
+    /// Next happening, which is not after `until_ps`.
+    fn next(&mut self, until_ps: u64) -> Happening {
+        let happening = self.board.run(until_ps);
+        happening.unwrap_or_else(|| panic!("nothing has happened until {} ns", until_ps / 1000))
+    }
+
+    /// Lets CPUs come to the ends of their programs, until `until_ps`: they are taken out.
+    fn end(&mut self, cpus: usize, until_ps: u64) -> Vec<(u64, Box<Cpu>)> {
+        let ends = (0..cpus).map(|_| {
+            let Happening { cpu, at_ps, what } = self.next(until_ps);
+            assert!(is_out(what, DONE), "CPU {cpu}: {what:?}");
+            (at_ps, self.board.take(cpu).expect("it is there"))
+        });
+        let ends = ends.collect();
+        // Stores that still wait become visible.
+        self.board.run(until_ps * 2);
+        ends
+    }
+
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
     fn finish(&mut self, cpus: usize) -> Vec<(u32, u64, u64, u64)> {
-        let mut ends = Vec::new();
-        while ends.len() < cpus {
-            let happening = self.board.run(u64::MAX / 2).expect("not all have ended, and nothing happens");
-            let Happening { cpu: slot, at_ps, what: What::Event(Event::Out { port: DONE, .. }) } = happening
-            else {
-                panic!("{happening:?}")
-            };
-            let cpu = self.board.take(slot).unwrap();
-            ends.push((slot, at_ps, cpu.general(General::Rax), cpu.instructions()));
-        }
-        self.board.run(u64::MAX / 2);
+        let end =
+            |(at_ps, cpu): (u64, Box<Cpu>)| (cpu.id, at_ps, cpu.general(General::Rax), cpu.instructions());
+        let mut ends: Vec<_> = self.end(cpus, u64::MAX / 4).into_iter().map(end).collect();
         ends.sort_unstable();
         ends
     }
@@ -108,6 +119,10 @@ impl Bench {
     fn word(&self, at: u64) -> u64 {
         self.board.memory().load(at, 8)
     }
+}
+
+fn is_out(what: What, expected: u16) -> bool {
+    matches!(what, What::Event(Event::Out { port, .. }) if port == expected)
 }
 
 #[test]

@@ -15,11 +15,6 @@ fn taken<B: Bus>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
     Ok(Flow::Jump)
 }
 
-/// JMP to a known place.
-pub(crate) fn jump<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    taken(cpu, op)
-}
-
 /// Jcc. The next operation, if there is one, begins another block.
 pub(crate) fn jump_if<B: Bus, const CODE: u8>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     if cpu.flags.holds::<CODE>() { taken(cpu, op) } else { Ok(Flow::Next) }
@@ -37,7 +32,7 @@ pub(crate) fn jump_counting<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Out
     if left != 0 { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
-/// JMP to where an operand says.
+/// JMP to where an operand says, which may be a known place.
 pub(crate) fn jump_indirect<B: Bus, S: Source>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     cpu.rip = S::read::<B, 64>(cpu, bus, op)?;
     Ok(Flow::Jump)
