@@ -155,7 +155,7 @@ impl<M: Memory> Board<M> {
     /// Takes the CPU, which stands behind a PAUSE at the end of a quiet round, through the rounds that follow. Nothing is changed.
     pub(super) fn ahead(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<Ahead> {
         // A witness is asked at instructions that it chooses; one of these PAUSEs might leave the guest.
-        if self.witness.is_some() || self.fabric.filters[slot as usize].is_on() {
+        if self.witness.is_some() || self.fabric.filters[slot as usize].limits.is_some() {
             return None;
         }
         let round = self.fabric.round().clone();

@@ -562,7 +562,7 @@ impl<M: Memory> Board<M> {
     }
     /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
     pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
-        self.fabric.filters[slot as usize].limit(limits);
+        self.fabric.filters[slot as usize].limits = limits;
     }
 
     /// Whether the CPU of the slot is parked, and comes at `at_ps` to a PAUSE that leaves the guest.

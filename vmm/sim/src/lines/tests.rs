@@ -79,7 +79,7 @@ fn an_upgrade_takes_what_the_farthest_copy_takes() {
 }
 
 #[test]
-fn a_thread_gets_what_its_sibling_wrote_once() {
+fn a_thread_alone_gets_what_its_sibling_wrote_and_once() {
     let mut lines = Lines::new(&MACHINE, 4096);
     get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
@@ -88,6 +88,10 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
     assert!(!lines.hit(0, 0, 7, Need::Write));
     assert!(lines.hit(0, 8, 7, Need::Write), "written again");
     assert!(lines.hit(0, 0, 7, Need::Read));
+    lines.hit(0, 0, 7, Need::Write);
+    get(&mut lines, &MACHINE, 0, 1, Need::Read);
+    assert!(!lines.hit(0, 1, 7, Need::Read) && lines.is_as_read(1, 7), "it came with the transfer");
+    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
 }
 
 #[test]
@@ -108,6 +112,10 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
     assert!(lines.is_quiet(3 * later_ps, 7));
     lines.request(&MACHINE, 3 * later_ps, (1, 7, Need::Read), 0);
     assert!(!lines.is_quiet(3 * later_ps, 7), "it is on its way");
+    let mut lines = Lines::new(&MACHINE, 4096);
+    (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
+    get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
+    assert!(lines.is_quiet(later_ps, 7), "a further reader");
 }
 
 #[test]
@@ -131,38 +139,6 @@ fn a_line_is_ones_own_until_another_has_or_watches_it() {
     let mut lines = Lines::new(&MACHINE, 4096);
     assert!(lines.take_fresh(0, 7) && hits(&mut lines, 0));
     assert!(lines.hit(0, 8, 7, Need::Read), "its sibling gets what it wrote");
-}
-
-#[test]
-fn further_readers_of_a_line_leave_it_quiet() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    let later_ps = (QUIET_TICKS + 2) << State::TICK;
-    (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
-    get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
-    assert!(lines.is_quiet(later_ps, 7));
-    get(&mut lines, &MACHINE, later_ps, 3, Need::Write);
-    assert!(!lines.is_quiet(later_ps + 1, 7));
-}
-
-#[test]
-fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    get(&mut lines, &MACHINE, 0, 0, Need::Write);
-    lines.hit(0, 0, 7, Need::Write);
-    get(&mut lines, &MACHINE, 0, 1, Need::Read);
-    assert!(!lines.hit(0, 1, 7, Need::Read), "it came with the transfer");
-    assert!(lines.is_as_read(1, 7));
-    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
-}
-
-#[test]
-fn a_line_that_no_cpu_waits_for_keeps_no_lists() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
-    lines.watch(0, 7);
-    lines.forget(0, 7);
-    let line = lines.peek(7).expect("it was used");
-    assert_eq!((line.watchers.capacity(), line.waiting.clusters.capacity()), (0, 0));
 }
 
 /// The order in which CPUs that all wait for one line get it, and when.
@@ -217,6 +193,10 @@ fn who_watches_a_line_is_told_of_the_next_write_by_another() {
     assert_eq!(lines.take_watchers(7, 5), [3]);
     assert_eq!(lines.write_by_host(0, 7), [5]);
     assert_eq!(lines.take_watchers(7, 0), []);
+    order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
+    let line = lines.peek(7).expect("it was used");
+    let kept = (line.watchers.capacity(), line.waiting.clusters.capacity());
+    assert_eq!(kept, (0, 0), "a line that no CPU waits for keeps no lists");
 }
 
 #[test]
