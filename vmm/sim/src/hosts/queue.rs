@@ -230,8 +230,8 @@ impl Queue {
         if self.queued.is_empty() {
             return self.current;
         }
-        if self.eevdf().is_none() {
-            return self.choose_by_virtual_time(tasks, uses);
+        if let Fair::Cfs(it) = self.fair {
+            return self.choose_by_virtual_time(it, tasks, uses);
         }
         let mean = self.mean(tasks);
         let is_eligible = |id: &u32| tasks[*id as usize].v <= mean;
@@ -250,8 +250,7 @@ impl Queue {
     }
 
     /// CFS: least virtual time, but the hint's target, and not the one that yielded, as far as that is fair.
-    fn choose_by_virtual_time(&mut self, tasks: &[Task], uses: bool) -> Option<u32> {
-        let Fair::Cfs(it) = self.fair else { return None };
+    fn choose_by_virtual_time(&mut self, it: Cfs, tasks: &[Task], uses: bool) -> Option<u32> {
         let mut order: Vec<u32> = self.all().collect();
         order.sort_by_key(|id| (tasks[*id as usize].v, *id));
         let first = *order.first()?;
@@ -275,18 +274,16 @@ impl Queue {
     }
 
     /// Picks the task that runs from `now_ns` on; the current one goes back among the others if it is another. Tasks that
-    /// were asleep leave when they are picked, and are in the second result.
-    pub(super) fn pick(&mut self, tasks: &mut [Task], now_ns: u64) -> (Option<u32>, Vec<u32>) {
+    /// were asleep leave when they are picked.
+    pub(super) fn pick(&mut self, tasks: &mut [Task], now_ns: u64) -> Option<u32> {
         self.charge(tasks, now_ns);
         self.used_up = false;
-        let mut gone = Vec::new();
         let next = loop {
             match self.choose(tasks, true) {
                 Some(id) if tasks[id as usize].is_delayed => {
                     self.remove(tasks, id);
                     // It has paid, and leaves without credit.
                     tasks[id as usize].lag = tasks[id as usize].lag.min(0);
-                    gone.push(id);
                 }
                 next => break next,
             }
@@ -303,7 +300,7 @@ impl Queue {
             // Law 5 (protection). All slices are equal.
             self.protected = (task.v + self.slice_ns * NICE_0 / task.weight).min(task.deadline);
         }
-        (next, gone)
+        next
     }
 
     /// Law 7 (slice ends): whether the current task has to give way at a tick, or where slices end exactly, now.
@@ -387,7 +384,7 @@ mod tests {
     fn running(name: &str, count: usize) -> (Queue, Vec<Task>) {
         let (mut queue, mut tasks) = (queue(name, 8), idle_tasks(count));
         (0..count as u32).for_each(|id| queue.place(&mut tasks, id, true));
-        assert_eq!(queue.pick(&mut tasks, 0).0, Some(0));
+        assert_eq!(queue.pick(&mut tasks, 0), Some(0));
         (queue, tasks)
     }
 
@@ -396,7 +393,7 @@ mod tests {
         let mut switches = Vec::new();
         for now_ns in (step_ns..=until_ns).step_by(step_ns as usize) {
             if queue.is_over(tasks, now_ns) {
-                let next = queue.pick(tasks, now_ns).0.unwrap();
+                let next = queue.pick(tasks, now_ns).unwrap();
                 switches.push((now_ns, next));
             }
             let mean = queue.mean(tasks);
@@ -433,7 +430,7 @@ mod tests {
         // The slice has 2.8 ms.
         assert_eq!(queue.ends_ns(&tasks, 2 * MS), Some(2 * MS + 8 * MS / 10 + 1));
         assert!(queue.is_over(&mut tasks, 28 * MS / 10 + 1));
-        assert_eq!(queue.pick(&mut tasks, 28 * MS / 10 + 1).0, Some(1));
+        assert_eq!(queue.pick(&mut tasks, 28 * MS / 10 + 1), Some(1));
     }
 
     #[test]
@@ -442,14 +439,14 @@ mod tests {
         // All others are eligible; 1 has the earliest deadline.
         queue.hint(3);
         queue.yields(&mut tasks, 0);
-        assert_eq!(queue.pick(&mut tasks, 0).0, Some(3));
+        assert_eq!(queue.pick(&mut tasks, 0), Some(3));
         queue.yields(&mut tasks, 0);
-        assert_eq!(queue.pick(&mut tasks, 0).0, Some(1), "the hint is used up");
+        assert_eq!(queue.pick(&mut tasks, 0), Some(1), "the hint is used up");
         // The one that yielded first has negative lag now.
         assert!(!queue.is_eligible(&tasks, 0));
         queue.hint(0);
         queue.yields(&mut tasks, MS);
-        assert_eq!(queue.pick(&mut tasks, MS).0, Some(2));
+        assert_eq!(queue.pick(&mut tasks, MS), Some(2));
     }
 
     #[test]
@@ -461,14 +458,13 @@ mod tests {
         assert_eq!(queue.mean(&tasks), debt / 3, "law 2 counts it");
         assert_eq!(queue.runnable(&tasks), 2, "it is not runnable");
         let mut now_ns = 2 * MS;
-        let mut gone = Vec::new();
         queue.pick(&mut tasks, now_ns);
-        while gone.is_empty() {
+        while tasks[0].is_delayed {
             now_ns += 3 * MS;
             assert!(queue.is_over(&mut tasks, now_ns));
-            gone = queue.pick(&mut tasks, now_ns).1;
+            queue.pick(&mut tasks, now_ns);
         }
-        assert_eq!((gone, tasks[0].is_delayed, tasks[0].lag), (vec![0], false, 0));
+        assert!(!queue.all().any(|id| id == 0) && tasks[0].lag == 0, "it has left: {tasks:?}");
         // Without the law it leaves at once.
         let (mut queue, mut tasks) = running("linux-7.3", 3);
         if let Fair::Eevdf(it) = &mut queue.fair {

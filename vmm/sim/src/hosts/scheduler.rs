@@ -278,12 +278,12 @@ impl Scheduler {
     pub fn picks(&mut self, cpu: usize, now_ns: u64) -> Picked {
         self.requests[cpu] = Request::None;
         let before = self.queues[cpu].current;
-        let mut picked = Picked { task: self.pick_own(cpu, now_ns), took_ns: 0 };
+        let mut picked = Picked { task: self.queues[cpu].pick(&mut self.tasks, now_ns), took_ns: 0 };
         if picked.task.is_none() {
             let (pulled, took_ns) = self.pulls(cpu, now_ns);
             picked.took_ns = took_ns;
             if pulled {
-                picked.task = self.pick_own(cpu, now_ns);
+                picked.task = self.queues[cpu].pick(&mut self.tasks, now_ns);
             }
         }
         if let Some(id) = before.filter(|before| Some(*before) != picked.task) {
@@ -301,10 +301,6 @@ impl Scheduler {
             self.picks(cpu, now_ns);
         }
         next
-    }
-
-    fn pick_own(&mut self, cpu: usize, now_ns: u64) -> Option<u32> {
-        self.queues[cpu].pick(&mut self.tasks, now_ns).0
     }
 
     /// When `cpu` is to be interrupted next.

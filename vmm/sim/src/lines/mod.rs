@@ -52,15 +52,6 @@ pub enum Need {
     Write,
 }
 
-/// Result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requested {
-    /// Its transfer is under way.
-    UnderWay(Transfer),
-    /// It waits for others; [`Lines::complete`] of one of them says when it will have been served.
-    Waits,
-}
-
 /// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
@@ -440,23 +431,24 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer.
+    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. `None`: the request waits for others, and
+    /// [`Lines::complete`] of one of them says when it will have been served.
     pub fn request(
         &mut self,
         machine: &Machine,
         now_ps: u64,
         (cpu, number, need): (u32, u64, Need),
         tag: u64,
-    ) -> Requested {
+    ) -> Option<Transfer> {
         let line = self.line(number);
         let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
         line.arrivals += 1;
         if self.is_leaving(number) {
             let cluster = self.places[cpu as usize].cluster;
             self.line(number).waiting.push(cluster, request);
-            return Requested::Waits;
+            return None;
         }
-        Requested::UnderWay(self.begin(machine, now_ps, number, (request, None)))
+        Some(self.begin(machine, now_ps, number, (request, None)))
     }
 
     /// The transfer for a request has come to its end: the line is now where it was to go. Requests that wait may be on their way.

@@ -19,7 +19,7 @@ fn jittery_machine() -> Machine {
 }
 
 fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) -> u64 {
-    let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
+    let Some(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
         panic!("the line is busy")
     };
     let served = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
@@ -148,9 +148,9 @@ fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
 
 fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
     let first = lines.request(machine, 0, (cpus[0], 7, Need::Write), 0);
-    let Requested::UnderWay(first) = first else { panic!("{first:?}") };
+    let Some(first) = first else { panic!("{first:?}") };
     for &cpu in &cpus[1..] {
-        assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), Requested::Waits);
+        assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), None);
     }
     let (mut served, mut next) = (Vec::new(), Some(first));
     while let Some(Transfer { request, completes_ps }) = next {
@@ -229,7 +229,7 @@ fn an_owner_goes_on_until_the_request_is_there() {
     {
         let mut lines = Lines::new(&MACHINE, 4096);
         get(&mut lines, &MACHINE, 0, 0, Need::Write);
-        assert!(matches!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0), Requested::UnderWay(_)));
+        assert!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0).is_some());
         for (at_ps, may) in
             [(0, flight_ps > 0), (flight_ps.saturating_sub(1), flight_ps > 0), (flight_ps, false)]
         {
@@ -247,8 +247,8 @@ fn an_owner_goes_on_until_the_request_is_there() {
 fn a_line_that_somebody_waited_for_leaves_at_once() {
     for need in [Need::Read, Need::Write] {
         let mut lines = Lines::new(&MACHINE, 4096);
-        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (0, 7, Need::Write), 0) else { panic!() };
-        assert_eq!(lines.request(&MACHINE, 0, (1, 7, need), 0), Requested::Waits);
+        let Some(first) = lines.request(&MACHINE, 0, (0, 7, Need::Write), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (1, 7, need), 0), None);
         lines.complete(&MACHINE, 1_000_000, (7, first.request));
         assert!(!lines.has(1_000_000, 0, 7, Need::Write), "{need:?}");
         assert_eq!(lines.has(1_000_000, 0, 7, Need::Read), need == Need::Read, "a reader leaves a copy");
@@ -268,8 +268,8 @@ fn copies_go_to_many_readers_at_once() {
         if reader == 5 {
             get(&mut lines, &MACHINE, 0, 4, Need::Read);
         }
-        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
-        assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), Requested::Waits);
+        let Some(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), None);
         let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).next.expect("it waits");
         assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
