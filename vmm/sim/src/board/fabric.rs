@@ -228,23 +228,14 @@ impl<M: Memory> Fabric<M> {
 
     /// The CPU begins to run behind a PAUSE: a round begins.
     pub(super) fn begin_round(&mut self) {
-        self.start_round(self.running.cpu, self.running.from.instructions, self.running.from.at_ps);
+        let From { instructions, at_ps, .. } = self.running.from;
+        self.rounds[self.running.cpu as usize].begin(instructions, at_ps);
     }
 
     /// Another vCPU begins to run on `cpu`: it is not known where it is in its round, or in its instruction.
     pub(super) fn forget_round(&mut self, cpu: u32) {
         self.attempts[cpu as usize] = Attempt::default();
-        self.end_quiet(cpu);
-    }
-
-    /// The present round of `cpu` has left the guest, which its driver has noticed.
-    pub(super) fn end_quiet(&mut self, cpu: u32) {
         self.rounds[cpu as usize].loud = true;
-    }
-
-    /// Begins a round of `cpu`, which has completed `instructions`.
-    pub(super) fn start_round(&mut self, cpu: u32, instructions: u64, began_ps: u64) {
-        self.rounds[cpu as usize].begin(instructions, began_ps);
     }
 
     fn is_loud(&mut self) {
@@ -581,7 +572,7 @@ impl<M: Memory> Bus for Fabric<M> {
             return self.stop(now, Why::Pause);
         }
         let behind_ps = self.time_ps(now.instructions + 1);
-        self.start_round(self.running.cpu, now.instructions + 1, behind_ps);
+        self.rounds[self.running.cpu as usize].begin(now.instructions + 1, behind_ps);
         // A stop here is one behind the instruction.
         if behind_ps >= self.running.from.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
     }

@@ -358,7 +358,8 @@ impl<M: Memory> Board<M> {
 
     /// The CPU of the slot, which stood still, goes on at `at_ps`.
     pub fn resume(&mut self, slot: u32, at_ps: u64) {
-        self.fabric.end_quiet(slot);
+        // The present round has left the guest, which its driver has noticed.
+        self.fabric.rounds[slot as usize].loud = true;
         self.fabric.filters[slot as usize].enter();
         let place = &mut self.slots[slot as usize];
         place.last = None;

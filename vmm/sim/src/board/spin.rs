@@ -337,7 +337,7 @@ impl<M: Memory> Board<M> {
         }
         // It stands behind a PAUSE.
         self.spend(slot, cpu.rip(), false, at_ps);
-        self.fabric.start_round(slot, cpu.instructions(), at_ps);
+        self.fabric.rounds[slot as usize].begin(cpu.instructions(), at_ps);
         self.slots[slot as usize].cpu = Some(cpu);
     }
 }

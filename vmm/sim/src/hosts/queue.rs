@@ -124,11 +124,8 @@ impl Queue {
             let others_wait = self.waiting(tasks).next().is_some();
             self.used_up |= others_wait;
         }
-        self.least = self.least.max(self.least_of_all(tasks));
-    }
-
-    fn least_of_all(&self, tasks: &[Task]) -> i64 {
-        self.all().map(|id| tasks[id as usize].v).min().unwrap_or(self.least)
+        let least = self.all().map(|id| tasks[id as usize].v).min();
+        self.least = self.least.max(least.unwrap_or(self.least));
     }
 
     /// Law 6 (sleep and wake-up): puts a task that wakes, or comes from another queue, into this one.

@@ -146,11 +146,6 @@ impl Spells {
         }
     }
 
-    /// Drops all absences that go on.
-    fn forget_open(&mut self) {
-        self.open.fill(None);
-    }
-
     /// Something was seen at `at_ns`.
     fn passes(&mut self, at_ns: u64) {
         self.first_ns = Some(self.first_ns.map_or(at_ns, |first| first.min(at_ns)));

@@ -185,17 +185,17 @@ fn lost_events_are_counted_and_leave_no_absence() {
     }
     // A buffer that went round: what precedes the first event of a CPU is left out, and the rest is whole.
     let started = "##### CPU 3 buffer started ####";
-    let rows =
-        [&[(0, 0, lost[lost.len() - 1].0, "", "")], &twice_out()[..], &[(0, 0, started, "", "")], &LATER]
-            .concat();
+    let rows = [
+        &[(0, 0, lost[lost.len() - 1].0, "", "")],
+        &[AWAY[0], (30, 2, V0, "R", MAKE)][..],
+        &[(0, 0, started, "", "")],
+        &LATER,
+    ]
+    .concat();
     assert_eq!(
         parsed(text(Writer::Ftrace, &rows).as_bytes()),
         (vec![vec![], vec![at(0, 50)]], String::new())
     );
-}
-
-fn twice_out() -> [Row<'static>; 2] {
-    [(10, 2, V0, "R", MAKE), (30, 2, V0, "R", MAKE)]
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Replay {
             Line::Lost(count) => {
                 self.spells.doubt(LOST, self.line, *count);
                 self.states.clear();
-                self.spells.forget_open();
+                self.spells.open.fill(None);
             }
             Line::Overwritten(count) => self.overwritten = Some((self.line, *count)),
             // The lines before lack a CPU.
