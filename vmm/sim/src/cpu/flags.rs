@@ -48,7 +48,7 @@ pub(crate) const fn signed(value: u64, width: u32) -> i64 {
     (value << (64 - width)) as i64 >> (64 - width)
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     /// Sign-extended.
     result: u64,
@@ -60,12 +60,6 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    pub(crate) fn new(value: u64) -> Self {
-        let mut flags = Self { result: 0, carries: 0, corrections: 0, system: 0 };
-        flags.set(value);
-        flags
-    }
-
     /// RFLAGS as the architecture has them.
     pub(crate) fn get(&self) -> u64 {
         self.arithmetic() | self.system | RESERVED

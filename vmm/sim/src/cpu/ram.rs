@@ -53,7 +53,7 @@ impl Ram {
 const NOWHERE: u64 = 1 << 52;
 
 /// A part of the machine's memory, in whole pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
     /// Its first byte: what is address 0 to the guest.
     pub start: u64,

@@ -158,7 +158,7 @@ impl Cpu {
     /// Deals with what an operation has left: `None` if the CPU goes on.
     #[cold]
     fn resolve<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        match std::mem::replace(&mut self.out, Out::Nothing) {
+        match std::mem::take(&mut self.out) {
             Out::Nothing => None,
             Out::Stopped => Some(Event::Stopped),
             Out::Done(event) | Out::Before(event) => Some(event),

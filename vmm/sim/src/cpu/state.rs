@@ -108,7 +108,7 @@ pub struct Registers {
 }
 
 /// One simulated CPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cpu {
     /// Number that the driver gives it.
     pub id: u32,
@@ -149,23 +149,18 @@ pub(crate) const NMI_WAITS: u8 = 1;
 pub(crate) const NMI_HANDLED: u8 = 1 << 1;
 
 /// Why an operation did not go on to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Out {
+    #[default]
     Nothing,
     /// The bus said so; the instruction is still to come.
     Stopped,
     /// No translation is cached.
-    Fill {
-        address: u64,
-        access: Access,
-    },
+    Fill { address: u64, access: Access },
     /// The instruction is still to come.
     Fault(Fault),
     /// The instruction, of `length` bytes, raises it on purpose (INT3, INT n).
-    Trap {
-        vector: u8,
-        length: u8,
-    },
+    Trap { vector: u8, length: u8 },
     /// It is over, and the driver goes on.
     Done(Event),
     /// It is still to come (a repeated one, or one that is not carried out), and the driver goes on.
@@ -218,26 +213,7 @@ impl Cpu {
     /// CPU number `id` with these registers and nothing cached.
     #[must_use]
     pub fn new(id: u32, registers: &Registers) -> Self {
-        let mut cpu = Self {
-            id,
-            number: id,
-            asked_at: 0,
-            file: [0; 32],
-            rip: 0,
-            flags: Flags::new(0),
-            ring: 0,
-            system: System::default(),
-            tlb: Tlb::new(),
-            partition: Partition::WHOLE,
-            retired: 0,
-            excepted: (0, 0),
-            elements: (0, 0),
-            out: Out::Nothing,
-            passes: false,
-            awaits: 0,
-            knows_code: 0,
-            nmi: 0,
-        };
+        let mut cpu = Self { id, number: id, partition: Partition::WHOLE, ..Self::default() };
         cpu.set_registers(registers);
         cpu
     }

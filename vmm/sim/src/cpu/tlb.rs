@@ -60,8 +60,8 @@ pub(crate) struct Tlb {
     pub(crate) changes: u32,
 }
 
-impl Tlb {
-    pub(crate) fn new() -> Self {
+impl Default for Tlb {
+    fn default() -> Self {
         Self {
             data: [[[Entry::EMPTY; WAYS]; SETS]; 2],
             fetch: [[Entry::EMPTY; FETCH_ENTRIES]; 2],
@@ -69,9 +69,11 @@ impl Tlb {
             changes: 0,
         }
     }
+}
 
+impl Tlb {
     pub(crate) fn clear(&mut self) {
-        *self = Self { changes: self.changes.wrapping_add(1), ..Self::new() };
+        *self = Self { changes: self.changes.wrapping_add(1), ..Self::default() };
     }
 
     pub(crate) fn drop_page(&mut self, address: u64) {
