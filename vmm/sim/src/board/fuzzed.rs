@@ -91,12 +91,8 @@ fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
-/// A CPU's program: its ring (3 or 0), start, registers and code.
 struct Program<'b> {
-    user: bool,
-    rip: u64,
-    /// Register, number.
-    registers: [(usize, u64); 4],
+    registers: Registers,
     text: &'b [u8],
 }
 
@@ -124,14 +120,18 @@ impl<'b> Guest<'b> {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let program = |head: (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
-            let rip = match head.0 >> 1 & 3 {
+        let program = |(place, _, numbers): (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
+            let rip = match place >> 1 & 3 {
                 0 => PROGRAMS[cpu],
                 1 => PROGRAMS[0] + 0xffb,
                 2 => HUGE + PROGRAMS[cpu],
-                _ => LAST_PAGE + 0xfe0 + u64::from(head.0 >> 3),
+                _ => LAST_PAGE + 0xfe0 + u64::from(place >> 3),
             };
-            Program { user: head.0 & 1 != 0, rip, registers: head.2, text }
+            // In ring 3 it may use all ports.
+            let mut registers = tables::registers(place & 1 != 0, rip, 0x3202);
+            registers.general[4] = STACKS[cpu];
+            numbers.into_iter().for_each(|(register, number)| registers.general[register] = number);
+            Program { registers, text }
         };
         Self {
             handler: HANDLERS[usize::from(choices & 3)],
@@ -147,7 +147,7 @@ impl<'b> Guest<'b> {
     fn memory(&self) -> Ram {
         let mut ram = mapped(self.handler);
         for program in &self.programs {
-            let at = match program.rip {
+            let at = match program.registers.rip {
                 last if last >= LAST_PAGE => PROGRAMS[1] + (last & 0xfff),
                 rip => rip & (HUGE - 1),
             };
@@ -157,14 +157,7 @@ impl<'b> Guest<'b> {
     }
 
     fn cpu(&self, number: usize) -> Cpu {
-        let program = &self.programs[number];
-        // In ring 3 it may use all ports.
-        let mut registers = tables::registers(program.user, program.rip, 0x3202);
-        registers.general[4] = STACKS[number];
-        for (register, value) in program.registers {
-            registers.general[register] = value;
-        }
-        let mut cpu = Cpu::new(0, &registers);
+        let mut cpu = Cpu::new(0, &self.programs[number].registers);
         cpu.set_partition(Partition { start: 0, bytes: BYTES });
         cpu
     }

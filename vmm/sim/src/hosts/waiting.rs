@@ -12,7 +12,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window of a vCPU that has not run.
+    /// The window of a vCPU that has not run, or is loaded after it was scheduled out.
     #[must_use]
     pub fn new(pause: &Pause) -> Self {
         Self { window: pause.window }
@@ -36,11 +36,6 @@ impl Window {
             PauseCounter::Pauses => u64::from(u16::MAX),
         };
         self.window = (self.window * 2).min(most);
-    }
-
-    /// The vCPU is loaded after it was scheduled out.
-    pub fn loaded(&mut self, pause: &Pause) {
-        self.window = pause.window;
     }
 }
 
@@ -192,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_double_until_the_vcpu_was_scheduled_out() {
+    fn windows_double_up_to_the_largest_of_their_kind() {
         let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..INTEL };
         for (pause, longest, most) in [
             (INTEL, [1_638_400, 3_276_800, 6_553_600].map(LongestLoop::Ps), u64::from(u32::MAX)),
@@ -203,8 +198,6 @@ mod tests {
                 assert_eq!(window.limits(&pause, 2_500_000).longest, longest);
                 window.exited(&pause);
             }
-            window.loaded(&pause);
-            assert_eq!(window, Window::new(&pause));
             (0..64).for_each(|_| window.exited(&pause));
             assert_eq!(window.window, most);
         }
