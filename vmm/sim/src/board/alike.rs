@@ -126,7 +126,7 @@ impl Decision {
     fn of(asked: Asked, width: u32, value: u64) -> Tested {
         let value = value & mask(width);
         match asked {
-            Asked::Test(bits) => Tested::of_test(value & bits, width),
+            Asked::Test(bits) => Tested::of_compare(value & bits, 0, width),
             Asked::Compare(with) => Tested::of_compare(value, with, width),
             Asked::CompareTo(first) => Tested::of_compare(first, value, width),
             Asked::Zero => Tested { zero: value == 0, ..Tested::default() },

@@ -119,12 +119,6 @@ pub(crate) struct Tested {
 }
 
 impl Tested {
-    /// After a test whose result is `result`.
-    pub(crate) fn of_test(result: u64, width: u32) -> Self {
-        let sign = result >> (width - 1) & 1 != 0;
-        Self { overflow: false, carry: false, zero: result == 0, sign }
-    }
-
     /// After `first` minus `second`, both of which have `width` bits.
     pub(crate) fn of_compare(first: u64, second: u64, width: u32) -> Self {
         let top = |value: u64| value >> (width - 1) & 1 != 0;
