@@ -58,7 +58,7 @@ impl Costs {
         if self.instruction_ps == 0 {
             return Err("cpu.instruction-ns is 0: time would stand still".into());
         }
-        let within = |key, value, least, most| {
+        let within = |key: &str, value, least, most| {
             between(value, least, most).map_err(|refused| format!("cpu.{key} {refused}"))
         };
         let ns = match (self.pause_ns, self.pause_cycles, self.core_ghz) {

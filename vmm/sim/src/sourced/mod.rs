@@ -93,8 +93,8 @@ fn scaled<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64, factor: f64) 
 /// Thousandths of numbers between two bounds, each with its source.
 fn thousandths<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64) -> Result<Vec<u64>, D::Error> {
     let figures = Vec::<Sourced<f64>>::deserialize(from)?.into_iter();
-    let within = figures.map(|it| Ok((between(it.value, least, most)? * 1000.0).round() as u64));
-    within.collect::<Result<_, String>>().map_err(D::Error::custom)
+    let within = figures.map(|it| between(it.value, least, most).map(|it| (it * 1000.0).round() as u64));
+    within.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 /// Deserializes a whole number from `LEAST` to `MOST`, with its source.
