@@ -31,12 +31,6 @@ fn pair_on(
     (bench.finish(2), bench)
 }
 
-/// The second thread of the waiter's core.
-fn sibling() -> u32 {
-    let machine = preset("cascadelake-2s");
-    machine.topology.siblings(0).next().expect("the core has a second thread")
-}
-
 /// Instructions that were executed one by one.
 fn executed(bench: &Bench) -> u64 {
     bench.board.executed() + bench.board.tried()
@@ -71,7 +65,8 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
         let mut machine = preset("cascadelake-2s");
         // A waiter that is parked leaves the core to its sibling; here that changes nothing.
         machine.costs.busy_sibling_permille = 1000;
-        pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling(), parks).0
+        let sibling = machine.topology.siblings(0).next().expect("the core has a second thread");
+        pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling, parks).0
     };
     for program in [count_then_set(), count_then_swap()] {
         for iterations in (1..400).chain([1000, 5000]) {
