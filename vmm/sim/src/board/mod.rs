@@ -64,22 +64,16 @@ pub trait Memory {
 
 impl Memory for Ram {
     fn load(&self, physical: u64, bytes: usize) -> u64 {
-        if is_inside(self, physical, bytes) { Self::load(self, physical, bytes) } else { 0 }
+        Self::load(self, physical, bytes)
     }
 
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        if is_inside(self, physical, bytes) {
-            Self::store(self, physical, bytes, value);
-        }
+        Self::store(self, physical, bytes, value);
     }
 
     fn end(&self) -> u64 {
         self.bytes().len() as u64
     }
-}
-
-fn is_inside(ram: &Ram, physical: u64, bytes: usize) -> bool {
-    physical.checked_add(bytes as u64).is_some_and(|end| end <= ram.bytes().len() as u64)
 }
 
 /// An event for the driver of the board. The CPU stands still until [`Board::resume`] or [`Board::take`].

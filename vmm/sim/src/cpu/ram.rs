@@ -26,26 +26,23 @@ impl Ram {
         &mut self.0
     }
 
-    /// `bytes` (1 to 8) at `physical`, the first one lowest.
-    ///
-    /// # Panics
-    /// Where there is no memory.
+    /// `bytes` (1 to 8) at `physical`, the first one lowest. Outside memory: zero.
     #[inline(always)]
     #[must_use]
     pub fn load(&self, physical: u64, bytes: usize) -> u64 {
-        let source = &self.0[physical as usize..physical as usize + bytes];
         let mut value = [0; 8];
-        value[..bytes].copy_from_slice(source);
+        if let Some(source) = self.0.get(physical as usize..(physical as usize).saturating_add(bytes)) {
+            value[..bytes].copy_from_slice(source);
+        }
         u64::from_le_bytes(value)
     }
 
-    /// Stores the lowest `bytes` of `value` at `physical`.
-    ///
-    /// # Panics
-    /// Where there is no memory.
+    /// Stores the lowest `bytes` of `value` at `physical`. Outside memory: nothing.
     #[inline(always)]
     pub fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        self.0[physical as usize..physical as usize + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        if let Some(target) = self.0.get_mut(physical as usize..(physical as usize).saturating_add(bytes)) {
+            target.copy_from_slice(&value.to_le_bytes()[..bytes]);
+        }
     }
 }
 
