@@ -44,7 +44,6 @@ impl Machine {
         let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];
         let topology = Topology::new(counts, table.cores_per_cluster, table.hops.as_deref())
             .map_err(|what| refuse(format!("[topology]: {what}")))?;
-        file.model.check().map_err(refuse)?;
         file.line.complete(&topology).map_err(refuse)?;
         file.cpu.complete().map_err(refuse)?;
         let costs = Costs { line: file.line, guest: file.guest, ..file.cpu };

@@ -85,6 +85,11 @@ pub(crate) fn value<'d, T: Deserialize<'d>, D: Deserializer<'d>>(from: D) -> Res
     Ok(Sourced::deserialize(from)?.value)
 }
 
+/// Deserializes a number from 0 to a bound, which is a choice and has no source.
+pub(crate) fn choice<'d, D: Deserializer<'d>>(from: D, most: f64) -> Result<f64, D::Error> {
+    between(f64::deserialize(from)?, 0.0, most).map_err(D::Error::custom)
+}
+
 /// A number between two bounds, in the unit of the text, and so many times that.
 fn scaled<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64, factor: f64) -> Result<u64, D::Error> {
     Ok((between(value(from)?, least, most).map_err(D::Error::custom)? * factor).round() as u64)
