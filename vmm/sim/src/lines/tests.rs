@@ -79,7 +79,7 @@ fn an_upgrade_takes_what_the_farthest_copy_takes() {
 }
 
 #[test]
-fn a_thread_alone_gets_what_its_sibling_wrote_and_once() {
+fn a_thread_gets_what_its_sibling_wrote_once_and_others_nothing() {
     let mut lines = Lines::new(&MACHINE, 4096);
     get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
