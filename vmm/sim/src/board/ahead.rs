@@ -140,18 +140,6 @@ impl Ahead {
 }
 
 impl<M: Memory> Board<M> {
-    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
-    #[must_use]
-    pub fn executed(&self) -> u64 {
-        self.executed
-    }
-
-    /// Instructions of spin loops' rounds that have been tried ahead of their time.
-    #[must_use]
-    pub fn tried(&self) -> u64 {
-        self.tried
-    }
-
     /// Takes the CPU, which stands behind a PAUSE at the end of a quiet round, through the rounds that follow. Nothing is changed.
     pub(super) fn ahead(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<Ahead> {
         // A witness is asked at instructions that it chooses; one of these PAUSEs might leave the guest.

@@ -209,13 +209,14 @@ pub struct Board<M> {
     least_transfer_ps: u64,
     parks: bool,
     most_ahead_ps: u64,
-    /// Instructions executed one by one.
-    executed: u64,
-    /// Instructions tried ahead of their time.
-    tried: u64,
+    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
+    pub executed: u64,
+    /// Instructions of spin loops' rounds that have been tried ahead of their time.
+    pub tried: u64,
     /// If it is counted where time goes.
     spent: Option<Box<Spent>>,
-    worked_ps: u64,
+    /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
+    pub worked_ps: u64,
     witness: Option<Box<dyn Witness>>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,

@@ -117,12 +117,6 @@ impl<M: Memory> Board<M> {
         self.witness = Some(witness);
     }
 
-    /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
-    #[must_use]
-    pub fn worked_ps(&self) -> u64 {
-        self.worked_ps
-    }
-
     /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it, with all that looks at
     /// it: a count of where time goes, a witness.
     pub(super) fn run_watched(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {

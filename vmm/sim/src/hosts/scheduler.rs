@@ -134,7 +134,6 @@ pub struct Scheduler {
     /// Runnable tasks of each guest.
     runnable: Vec<u32>,
     pub(super) odds: Vec<Odds>,
-    pub(super) migrations: u64,
     pub(super) random: u64,
 }
 
@@ -158,16 +157,9 @@ impl Scheduler {
             requests: vec![Request::None; cpus.len()],
             runnable: vec![0; guests.len()],
             odds: vec![Odds::new(&host); cpus.len()],
-            migrations: 0,
             random: seed | 1,
             host,
         }
-    }
-
-    /// Moves of tasks to another CPU than they ran on last.
-    #[must_use]
-    pub fn migrations(&self) -> u64 {
-        self.migrations
     }
 
     /// Whether a CPU runs nothing.
@@ -248,8 +240,7 @@ impl Scheduler {
         }
         self.queues[cpu].charge(&mut self.tasks, now_ns);
         self.queues[cpu].place(&mut self.tasks, id, is_wake_up);
-        let last = self.places[id as usize].cpu.replace(cpu);
-        self.migrations += u64::from(last.is_some_and(|last| last != cpu));
+        self.places[id as usize].cpu = Some(cpu);
     }
 
     fn ask(&mut self, cpu: usize, request: Request) {

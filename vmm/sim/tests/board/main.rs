@@ -308,7 +308,7 @@ fn a_board_that_is_to_stop_does_so_wherever_it_is() {
             });
             assert_eq!(bench.board.run_unless(&stop, u64::MAX / 2), None);
         });
-        assert!(bench.board.executed() > 0 && bench.board.now_ps() < u64::MAX / 2);
+        assert!(bench.board.executed > 0 && bench.board.now_ps() < u64::MAX / 2);
     }
 }
 

@@ -33,7 +33,7 @@ fn pair_on(
 
 /// Instructions that were executed one by one.
 fn executed(bench: &Bench) -> u64 {
-    bench.board.executed() + bench.board.tried()
+    bench.board.executed + bench.board.tried
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
     assert_eq!(value, 7, "the flag became visible before what was stored first");
     let far_ps = bench.machine.costs.line.hops_ps[0];
     let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
-    assert_eq!(bench.board.worked_ps(), work_ps);
+    assert_eq!(bench.board.worked_ps, work_ps);
     assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
 }
 
@@ -191,7 +191,7 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
             let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
             let deadline_ps = bench.machine.time_of_tick(ticks);
             let flag_ps = ends[1].1;
-            assert!(!parks || bench.board.executed() < 500, "{} instructions", bench.board.executed());
+            assert!(!parks || bench.board.executed < 500, "{} instructions", bench.board.executed);
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
             assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
             ends
