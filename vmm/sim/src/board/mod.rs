@@ -265,7 +265,7 @@ impl<M: Memory> Board<M> {
 
     /// Draws what transfers of lines take as this seed says.
     pub fn set_seed(&mut self, seed: u64) {
-        self.fabric.lines.set_seed(seed);
+        self.fabric.lines.seed = seed;
     }
 
     /// Executes every round of every spin loop. What comes of it is the same, and takes longer.
@@ -299,7 +299,7 @@ impl<M: Memory> Board<M> {
     /// Transfers of lines that have completed.
     #[must_use]
     pub fn transfers(&self) -> u64 {
-        self.fabric.lines.transfers()
+        self.fabric.lines.transfers
     }
 
     /// The host has written the line of this address: no core has it now.

@@ -80,7 +80,7 @@ impl Tlb {
         self.changes = self.changes.wrapping_add(1);
         let number = address >> PAGE_BITS;
         for entry in self.data.as_flattened_mut().iter_mut().flatten().chain(self.fetch.as_flattened_mut()) {
-            let inside = (1 << (entry.frame & (PAGE - 1))) - 1;
+            let inside: u64 = (1 << (entry.frame & (PAGE - 1))) - 1;
             if (entry.tag >> 1 ^ number) & !inside == 0 {
                 *entry = Entry::EMPTY;
             }

@@ -239,8 +239,10 @@ pub struct Lines {
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
-    transfers: u64,
-    seed: u64,
+    /// Transfers that have completed.
+    pub(crate) transfers: u64,
+    /// What transfers take is drawn as this says.
+    pub(crate) seed: u64,
 }
 
 type Chunk = [Option<Box<Line>>; CHUNK];
@@ -263,11 +265,6 @@ impl Lines {
         }
     }
 
-    /// Draws what transfers take as this seed says.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.seed = seed;
-    }
-
     /// Most bytes of the directory of this machine for this memory.
     pub(crate) fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
         let cpus = machine.topology.cpus() as usize;
@@ -287,12 +284,6 @@ impl Lines {
     #[inline]
     pub fn exists(&self, line: u64) -> bool {
         line < (self.chunks.len() * CHUNK) as u64
-    }
-
-    /// Transfers that have completed.
-    #[must_use]
-    pub fn transfers(&self) -> u64 {
-        self.transfers
     }
 
     /// The state of a line; outside of memory it is that of a line which no CPU has had.

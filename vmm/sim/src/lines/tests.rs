@@ -204,7 +204,7 @@ fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
     let machine = jittery_machine();
     let all = |seed| {
         let mut lines = Lines::new(&machine, 4096);
-        lines.set_seed(seed);
+        lines.seed = seed;
         let one = |turn: u64| get(&mut lines, &machine, turn * 1_000_000, turn as u32 % 2, Need::Write);
         (0..1000).map(one).skip(1).collect::<Vec<_>>()
     };
@@ -279,7 +279,7 @@ fn copies_go_to_many_readers_at_once() {
 fn any_that_waits_may_be_next() {
     let seconds = (0..64).map(|seed| {
         let mut lines = Lines::new(&MACHINE, 4096);
-        lines.set_seed(seed);
+        lines.seed = seed;
         order_in(&mut lines, &MACHINE, &[0, 1, 8, 9])[1].0
     });
     let mut seconds: Vec<u32> = seconds.collect();
@@ -348,7 +348,7 @@ fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
 fn transfers_are_counted_and_the_directory_is_bounded() {
     let mut lines = Lines::new(&MACHINE, 4096);
     (0..5).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
-    assert_eq!(lines.transfers(), 5);
+    assert_eq!(lines.transfers, 5);
     assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
     let machine = presets().iter().find(|preset| preset.name == "numaconnect-512").unwrap().machine();
     let words = 2 + u64::from(machine.topology.cpus()).div_ceil(64);
