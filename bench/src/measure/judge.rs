@@ -100,7 +100,7 @@ fn judge_work(record: &mut Record) {
 
 /// Warns of a recorded schedule that is not whole, or that was not repeated as it is.
 fn judge_schedule(record: &mut Record, schedule: Option<&Schedule>) {
-    if let Some(doubts) = schedule.and_then(Schedule::doubts) {
+    if let Some(doubts) = schedule.and_then(|it| it.doubts.as_deref()) {
         record.warn("schedule-doubtful", format!("the recorded schedule lacks events: {doubts}"));
     }
     if let Some(repeated) = record.schedule.filter(|repeated| repeated.honoured < LEAST_HONOURED) {

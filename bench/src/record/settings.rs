@@ -149,7 +149,7 @@ impl Settings {
         let files = [
             ("machine", run.engine.machine().map(|machine| hash(&machine.text)), "machine_sha256"),
             ("host", run.host.as_ref().map(|host| hash(&host.text)), "host_sha256"),
-            ("schedule", run.schedule.as_ref().map(|it| it.sha256().to_owned()), "schedule_sha256"),
+            ("schedule", run.schedule.as_ref().map(|it| it.sha256.clone()), "schedule_sha256"),
         ];
         files.into_iter().find(|(_, is, was)| is.as_deref() != self.text(was)).map(|(file, ..)| file)
     }
@@ -218,7 +218,7 @@ static ROWS: &[Row] = &[
     ("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
     ("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
         given(
-            it.asked.run.schedule.as_ref().map(|schedule| schedule.sha256().to_owned()),
+            it.asked.run.schedule.as_ref().map(|schedule| schedule.sha256.clone()),
             "no schedule was repeated",
         )
     }),

@@ -112,8 +112,9 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
 /// The recorded schedule in a file.
 pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
-    let schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;
-    Ok(schedule.with_sha256(probe::hash(&bytes)))
+    let mut schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;
+    schedule.sha256 = probe::hash(&bytes);
+    Ok(schedule)
 }
 
 /// The text of a file that is not built in.

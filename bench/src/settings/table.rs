@@ -64,7 +64,7 @@ const HOSTILITY: &[Setting] = &[
     )
     .default_in_help("none")
     .recorded_as("schedule", |it| {
-        given(it.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()), "no schedule was repeated")
+        given(it.run.schedule.as_ref().map(|schedule| schedule.name.clone()), "no schedule was repeated")
     }),
     other(
         "quota",

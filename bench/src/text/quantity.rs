@@ -86,11 +86,6 @@ pub(crate) fn significant(value: f64) -> String {
     if digits > 3 && decimals > 0 { format!("{value:.*}", decimals - 1) } else { text }
 }
 
-/// A share as a percentage: `12.3 %`.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", significant(share * 100.0))
-}
-
 /// An amount of memory that was written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemorySize {

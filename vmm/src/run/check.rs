@@ -108,7 +108,7 @@ impl Run {
             recorded > vcpus,
             format!("it has {recorded} vCPUs and the guest {vcpus}: use --vcpus {recorded}"),
         )?;
-        let (length, window) = (Duration::from_nanos(schedule.length_ns()), self.window);
+        let (length, window) = (Duration::from_nanos(schedule.length_ns), self.window);
         refuse_if(
             window > length,
             format!("it lasts {length:?} and the window {window:?}: use a shorter window"),

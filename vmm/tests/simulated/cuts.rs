@@ -22,7 +22,6 @@ fn surveyed(run: &Run) -> Baseline {
     surveyed_in(run, us(1000), us(3000), false)
 }
 
-/// The effect of a cut.
 fn replayed(run: &Run, baseline: &Baseline, cut: Cut) -> Effect {
     match replay((run, &Image::embedded()), baseline, &[cut], &NEVER) {
         Ok(Attempt::Held(effect, _)) => effect,

@@ -1,6 +1,8 @@
 //! Time of simulated vCPUs by place: all of it is counted, and the run is the same as without.
 
-use haltkick_vmm::Instruments;
+use std::time::Duration;
+
+use haltkick_vmm::{Instruments, Outcome, Profile, Run};
 use support::{Settings, run_ns, us, watched};
 
 use super::small;
@@ -10,17 +12,21 @@ const AHEAD_NS: u64 = 20_000;
 /// No change of vCPUs takes longer, with the way into the guest.
 const CHANGE_NS: u64 = 10_000;
 
+/// The outcome of a run, and its profile if it has one.
+fn profiled(config: &Run, profile: Option<Duration>) -> (Outcome, Option<Profile>) {
+    let (guest, found) = watched(config, &Instruments { profile, ..Instruments::default() }).expect("a run");
+    (guest.outcome().expect("it comes to its end"), found.profile)
+}
+
 #[test]
 fn a_profile_counts_all_time_and_changes_nothing() {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("mutex/packed", true)] {
         let config = small().form(lock, pv).window(us(3000));
-        let [(with, found), (without, _)] = [Some(us(1000)), None].map(|profile| {
-            watched(&config, &Instruments { profile, ..Instruments::default() }).expect("a run")
-        });
-        let [with, without] = [with, without].map(|guest| guest.outcome().expect("it comes to its end"));
+        let [(with, profile), (without, _)] =
+            [Some(us(1000)), None].map(|profile| profiled(&config, profile));
         assert_eq!(format!("{with:#?}"), format!("{without:#?}"), "{lock}");
 
-        let profile = found.profile.expect("it was asked for");
+        let profile = profile.expect("it was asked for");
         assert_eq!((profile.period_ns, profile.late), (1, 0), "every nanosecond is a sample");
         let of_rows: u64 = profile.rows.iter().map(|row| row.samples).sum();
         assert_eq!(of_rows, profile.samples);
@@ -38,10 +44,8 @@ fn a_profile_counts_all_time_and_changes_nothing() {
 #[test]
 fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     let config = small().form("qspinlock", true).window(us(3000));
-    let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
-    let (guest, found) = watched(&config, &instruments).expect("a run");
-    let outcome = guest.outcome().expect("it comes to its end");
-    let profile = found.profile.expect("it was asked for");
+    let (outcome, profile) = profiled(&config, Some(us(1000)));
+    let profile = profile.expect("it was asked for");
     let samples = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
         profile.rows.iter().filter(|row| matches(row)).map(|row| row.samples).sum::<u64>()
     };
@@ -63,10 +67,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
 fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
     // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
     let config = small().form("ticket", false).vcpus(4).window(us(3000));
-    let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
-    let (guest, found) = watched(&config, &instruments).expect("a run");
-    guest.outcome().expect("it comes to its end");
-    let rows = found.profile.expect("it was asked for").rows;
+    let rows = profiled(&config, Some(us(1000))).1.expect("it was asked for").rows;
     let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();
     let costs = &config.engine.machine().expect("a machine").costs.guest;
     // Each pCPU's slice ends every 200 us, which is an exit; it takes at least four fifths of what it costs.

@@ -39,17 +39,6 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
 }
 
 #[test]
-fn shares_are_equal_by_guest_or_by_vcpu() {
-    for (share, expected) in [(Share::Guest, 0.5), (Share::Vcpu, 0.75)] {
-        let base = small().share(share).form("none", false).window(us(5000));
-        let (large, small) = (base.clone().vcpus(24), base.vcpus(8));
-        let ran: Vec<_> = outcomes(start_guests(&pair(large, small))).iter().map(run_ns).collect();
-        let of_large = ran[0] as f64 / (ran[0] + ran[1]) as f64;
-        assert!((of_large - expected).abs() < 0.05, "{share:?}: the large guest has {of_large:.2}");
-    }
-}
-
-#[test]
 fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
     let memory = |workload: &str, lock: &str| {
         small().workload(workload).form(lock, true).memory_bytes(16 << 20).think(us(0))

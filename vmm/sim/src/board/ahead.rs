@@ -86,12 +86,10 @@ impl Tried {
 }
 
 impl Ahead {
-    /// Number of rounds.
     pub(super) fn rounds(&self) -> u64 {
         self.tried.iter().map(|tried| 1 + tried.repeats).sum()
     }
 
-    /// When the last round ends.
     pub(super) fn ends_ps(&self) -> u64 {
         self.tried.last().map_or(self.began.0, |last| last.at_ps + last.repeats * last.takes.0)
     }
@@ -142,22 +140,10 @@ impl Ahead {
 }
 
 impl<M: Memory> Board<M> {
-    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
-    #[must_use]
-    pub fn executed(&self) -> u64 {
-        self.executed
-    }
-
-    /// Instructions of spin loops' rounds that have been tried ahead of their time.
-    #[must_use]
-    pub fn tried(&self) -> u64 {
-        self.tried
-    }
-
     /// Takes the CPU, which stands behind a PAUSE at the end of a quiet round, through the rounds that follow. Nothing is changed.
     pub(super) fn ahead(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<Ahead> {
         // A witness is asked at instructions that it chooses; one of these PAUSEs might leave the guest.
-        if self.witness.is_some() || self.fabric.filters[slot as usize].is_on() {
+        if self.witness.is_some() || self.fabric.filters[slot as usize].limits.is_some() {
             return None;
         }
         let round = self.fabric.round().clone();

@@ -45,7 +45,6 @@ impl Counters {
         after
     }
 
-    /// Counts `rounds` more.
     pub(super) fn count(&self, stand: &mut Stand, rounds: u64) {
         for counter in &self.0 {
             let place = &mut stand.general_mut()[usize::from(counter.register)];
@@ -69,7 +68,6 @@ impl Counters {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Alike {
     pub(super) counters: Arc<Counters>,
@@ -128,7 +126,7 @@ impl Decision {
     fn of(asked: Asked, width: u32, value: u64) -> Tested {
         let value = value & mask(width);
         match asked {
-            Asked::Test(bits) => Tested::of_test(value & bits, width),
+            Asked::Test(bits) => Tested::of_compare(value & bits, 0, width),
             Asked::Compare(with) => Tested::of_compare(value, with, width),
             Asked::CompareTo(first) => Tested::of_compare(first, value, width),
             Asked::Zero => Tested { zero: value == 0, ..Tested::default() },

@@ -116,7 +116,6 @@ pub(super) struct Round {
     pub(super) began_ps: u64,
     /// Lines that it read, and how long after its beginning it did so first.
     pub(super) reads: Vec<(u64, u64)>,
-    /// Whether it read the clock.
     pub(super) clock: bool,
 }
 
@@ -127,7 +126,6 @@ impl Round {
         self.reads.clear();
     }
 
-    /// A line is read at a time.
     #[inline(always)]
     pub(super) fn reads(&mut self, line: u64, at_ps: u64) {
         if !self.loud && self.reads.iter().all(|read| read.0 != line) {
@@ -167,7 +165,6 @@ pub(super) struct Running {
     past: bool,
 }
 
-/// See the module.
 pub(super) struct Fabric<M> {
     pub(super) memory: M,
     pub(super) machine: Arc<Machine>,
@@ -225,30 +222,20 @@ impl<M: Memory> Fabric<M> {
         self.begin_round();
     }
 
-    /// The present round of the CPU that runs.
     pub(super) fn round(&self) -> &Round {
         &self.rounds[self.running.cpu as usize]
     }
 
     /// The CPU begins to run behind a PAUSE: a round begins.
     pub(super) fn begin_round(&mut self) {
-        self.start_round(self.running.cpu, self.running.from.instructions, self.running.from.at_ps);
+        let From { instructions, at_ps, .. } = self.running.from;
+        self.rounds[self.running.cpu as usize].begin(instructions, at_ps);
     }
 
     /// Another vCPU begins to run on `cpu`: it is not known where it is in its round, or in its instruction.
     pub(super) fn forget_round(&mut self, cpu: u32) {
         self.attempts[cpu as usize] = Attempt::default();
-        self.end_quiet(cpu);
-    }
-
-    /// The present round of `cpu` has left the guest, which its driver has noticed.
-    pub(super) fn end_quiet(&mut self, cpu: u32) {
         self.rounds[cpu as usize].loud = true;
-    }
-
-    /// Begins a round of `cpu`, which has completed `instructions`.
-    pub(super) fn start_round(&mut self, cpu: u32, instructions: u64, began_ps: u64) {
-        self.rounds[cpu as usize].begin(instructions, began_ps);
     }
 
     fn is_loud(&mut self) {
@@ -301,7 +288,6 @@ impl<M: Memory> Fabric<M> {
         now_ps > reach_ps && (!self.lines.is_quiet(now_ps, line) || self.is_beyond_end(now, now_ps))
     }
 
-    /// Whether others come before a request now.
     fn asks_too_early(&self, now: Moment) -> bool {
         self.time_ps(now.instructions) > self.running.from.horizon_ps
     }
@@ -418,7 +404,6 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
-    /// A store is to wait in the buffer.
     fn buffer(&mut self, now: Moment) -> Verdict {
         if self.asks_too_early(now) {
             return self.stop(now, Why::Turn);
@@ -493,7 +478,6 @@ impl<M: Memory> Fabric<M> {
         self.needs(now, line, Need::Write, self.machine.costs.rmw_ps)
     }
 
-    /// Any access.
     fn touch_any(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         if let Some(noted) = &mut self.noted
             && !self.lines.is_private(line)
@@ -588,7 +572,7 @@ impl<M: Memory> Bus for Fabric<M> {
             return self.stop(now, Why::Pause);
         }
         let behind_ps = self.time_ps(now.instructions + 1);
-        self.start_round(self.running.cpu, now.instructions + 1, behind_ps);
+        self.rounds[self.running.cpu as usize].begin(now.instructions + 1, behind_ps);
         // A stop here is one behind the instruction.
         if behind_ps >= self.running.from.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
     }

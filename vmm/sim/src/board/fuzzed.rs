@@ -7,6 +7,8 @@
 //!  the last 4 KiB of all addresses     PROGRAMS[1]
 //! ```
 
+mod tables;
+
 use std::sync::{Arc, OnceLock};
 
 use haltkick_fuzzing::{Script, Target};
@@ -16,19 +18,13 @@ use crate::cpu::bus::Event;
 use crate::cpu::ram::{Partition, Ram};
 use crate::cpu::state::{Cpu, Registers, System, Table};
 use crate::machine::{Machine, presets};
+use tables::{DIRECTORY, IDT, PAGES, PML4, POINTERS, RIGHTS};
 
 /// Fuzzed execution of code.
 pub const TARGET: Target = Target { name: "code", most_bytes: 128, seeds, execute };
 
 const BYTES: u64 = 64 << 10;
 
-const PML4: u64 = 0x1000;
-const POINTERS: u64 = 0x2000;
-const DIRECTORY: u64 = 0x3000;
-const PAGES: u64 = 0x4000;
-const GDT: u64 = 0x5000;
-const TSS: u64 = 0x5800;
-const IDT: u64 = 0x6000;
 const HANDLER: u64 = 0x7000;
 /// Behind each other: a program can go on in the second one's page.
 const PROGRAMS: [u64; 2] = [0x8000, 0x9000];
@@ -36,17 +32,7 @@ const DATA: u64 = 0xa000;
 const STACKS: [u64; 2] = [0xc000, 0xd000];
 const EXCEPTION_STACKS: u64 = 0xf000;
 const HUGE: u64 = 1 << 30;
-/// Start of the last page of all addresses.
 const LAST_PAGE: u64 = !0xfff;
-
-/// Present, writable, ring 3's.
-const RIGHTS: u64 = 7;
-const LARGE: u64 = 1 << 7;
-const USER_CODE: u16 = 0x33;
-const USER_DATA: u16 = 0x2b;
-const KERNEL_CODE: u16 = 0x10;
-const KERNEL_DATA: u16 = 0x18;
-const BREAKPOINT: u64 = 3;
 
 /// How long a guest runs: two thousand instructions, or ten lines from elsewhere.
 const WINDOW_PS: u64 = 1_000_000;
@@ -87,30 +73,13 @@ const NUMBERS: [u64; 16] = [
 ];
 
 /// Memory with tables, and a handler of all interrupts and exceptions.
-fn tables(handler: &[u8]) -> Ram {
+fn mapped(handler: &[u8]) -> Ram {
     let mut ram = Ram::new(BYTES as usize);
+    tables::write_tables(&mut ram, 32, HANDLER, EXCEPTION_STACKS);
     let last = 511 * 8;
-    for (at, entry) in [
-        (PML4, POINTERS),
-        (PML4 + last, POINTERS),
-        (POINTERS, DIRECTORY),
-        (POINTERS + 8, LARGE),
-        (POINTERS + last, DIRECTORY),
-        (DIRECTORY, PAGES),
-        (DIRECTORY + last, PAGES),
-        (PAGES + last, PROGRAMS[1]),
-    ] {
-        ram.store(at, 8, entry | RIGHTS);
-    }
-    (0..32).for_each(|page| ram.store(PAGES + page * 8, 8, page << 12 | RIGHTS));
-    ram.store(GDT + u64::from(KERNEL_CODE), 8, 0x00af_9b00_0000_ffff);
-    ram.store(GDT + u64::from(USER_CODE & !3), 8, 0x00af_fb00_0000_ffff);
-    ram.store(TSS + 36, 8, EXCEPTION_STACKS);
-    ram.store(TSS + 102, 2, 104);
-    for vector in 0..256 {
-        let level = if vector == BREAKPOINT { 3 } else { 0 };
-        let gate = HANDLER & 0xffff | u64::from(KERNEL_CODE) << 16 | 1 << 32 | (0x8e | level << 5) << 40;
-        ram.store(IDT + vector * 16, 8, gate);
+    for (table, entry) in [(PML4, POINTERS), (POINTERS, DIRECTORY), (DIRECTORY, PAGES), (PAGES, PROGRAMS[1])]
+    {
+        ram.store(table + last, 8, entry | RIGHTS);
     }
     write(&mut ram, HANDLER, handler);
     ram
@@ -122,31 +91,8 @@ fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
-/// Registers of CPU number `cpu`, which stands at `rip`. In ring 3 it may use all ports.
-fn registers(cpu: usize, user: bool, rip: u64) -> Registers {
-    let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, KERNEL_DATA) };
-    let system = System {
-        selectors: [data, code, data, data, data, data],
-        cr0: 1 << 31 | 1 << 16 | 1,
-        cr3: PML4,
-        cr4: 1 << 5,
-        efer: 1 << 11 | 1 << 10 | 1 << 8,
-        gdt: Table { base: GDT, limit: 0x4f },
-        idt: Table { base: IDT, limit: 0xfff },
-        task: Table { base: TSS, limit: 255 },
-        ..System::default()
-    };
-    let mut registers = Registers { rip, rflags: 0x3202, system, ..Registers::default() };
-    registers.general[4] = STACKS[cpu];
-    registers
-}
-
-/// A CPU's program: its ring (3 or 0), start, registers and code.
 struct Program<'b> {
-    user: bool,
-    rip: u64,
-    /// Register, number.
-    registers: [(usize, u64); 4],
+    registers: Registers,
     text: &'b [u8],
 }
 
@@ -174,14 +120,18 @@ impl<'b> Guest<'b> {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let program = |head: (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
-            let rip = match head.0 >> 1 & 3 {
+        let program = |(place, _, numbers): (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
+            let rip = match place >> 1 & 3 {
                 0 => PROGRAMS[cpu],
                 1 => PROGRAMS[0] + 0xffb,
                 2 => HUGE + PROGRAMS[cpu],
-                _ => LAST_PAGE + 0xfe0 + u64::from(head.0 >> 3),
+                _ => LAST_PAGE + 0xfe0 + u64::from(place >> 3),
             };
-            Program { user: head.0 & 1 != 0, rip, registers: head.2, text }
+            // In ring 3 it may use all ports.
+            let mut registers = tables::registers(place & 1 != 0, rip, 0x3202);
+            registers.general[4] = STACKS[cpu];
+            numbers.into_iter().for_each(|(register, number)| registers.general[register] = number);
+            Program { registers, text }
         };
         Self {
             handler: HANDLERS[usize::from(choices & 3)],
@@ -195,9 +145,9 @@ impl<'b> Guest<'b> {
     }
 
     fn memory(&self) -> Ram {
-        let mut ram = tables(self.handler);
+        let mut ram = mapped(self.handler);
         for program in &self.programs {
-            let at = match program.rip {
+            let at = match program.registers.rip {
                 last if last >= LAST_PAGE => PROGRAMS[1] + (last & 0xfff),
                 rip => rip & (HUGE - 1),
             };
@@ -207,12 +157,7 @@ impl<'b> Guest<'b> {
     }
 
     fn cpu(&self, number: usize) -> Cpu {
-        let program = &self.programs[number];
-        let mut registers = registers(number, program.user, program.rip);
-        for (register, value) in program.registers {
-            registers.general[register] = value;
-        }
-        let mut cpu = Cpu::new(0, &registers);
+        let mut cpu = Cpu::new(0, &self.programs[number].registers);
         cpu.set_partition(Partition { start: 0, bytes: BYTES });
         cpu
     }
@@ -223,7 +168,6 @@ fn machine() -> &'static Arc<Machine> {
     MACHINE.get_or_init(|| Arc::new(presets()[0].machine()))
 }
 
-/// A guest's end.
 #[derive(Debug, PartialEq)]
 struct GuestEnd {
     happenings: Vec<Happening>,

@@ -64,22 +64,16 @@ pub trait Memory {
 
 impl Memory for Ram {
     fn load(&self, physical: u64, bytes: usize) -> u64 {
-        if is_inside(self, physical, bytes) { Self::load(self, physical, bytes) } else { 0 }
+        Self::load(self, physical, bytes)
     }
 
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        if is_inside(self, physical, bytes) {
-            Self::store(self, physical, bytes, value);
-        }
+        Self::store(self, physical, bytes, value);
     }
 
     fn end(&self) -> u64 {
         self.bytes().len() as u64
     }
-}
-
-fn is_inside(ram: &Ram, physical: u64, bytes: usize) -> bool {
-    physical.checked_add(bytes as u64).is_some_and(|end| end <= ram.bytes().len() as u64)
 }
 
 /// An event for the driver of the board. The CPU stands still until [`Board::resume`] or [`Board::take`].
@@ -176,7 +170,6 @@ struct Slot {
     asked: Vec<u64>,
     /// The other line of the access that waits for one.
     other: Option<u64>,
-    /// Other CPUs of its core.
     siblings: Box<[u32]>,
     /// The last PAUSE.
     last: Option<Last>,
@@ -216,13 +209,14 @@ pub struct Board<M> {
     least_transfer_ps: u64,
     parks: bool,
     most_ahead_ps: u64,
-    /// Instructions executed one by one.
-    executed: u64,
-    /// Instructions tried ahead of their time.
-    tried: u64,
+    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
+    pub executed: u64,
+    /// Instructions of spin loops' rounds that have been tried ahead of their time.
+    pub tried: u64,
     /// If it is counted where time goes.
     spent: Option<Box<Spent>>,
-    worked_ps: u64,
+    /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
+    pub worked_ps: u64,
     witness: Option<Box<dyn Witness>>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,
@@ -271,7 +265,7 @@ impl<M: Memory> Board<M> {
 
     /// Draws what transfers of lines take as this seed says.
     pub fn set_seed(&mut self, seed: u64) {
-        self.fabric.lines.set_seed(seed);
+        self.fabric.lines.seed = seed;
     }
 
     /// Executes every round of every spin loop. What comes of it is the same, and takes longer.
@@ -305,7 +299,7 @@ impl<M: Memory> Board<M> {
     /// Transfers of lines that have completed.
     #[must_use]
     pub fn transfers(&self) -> u64 {
-        self.fabric.lines.transfers()
+        self.fabric.lines.transfers
     }
 
     /// The host has written the line of this address: no core has it now.
@@ -359,7 +353,8 @@ impl<M: Memory> Board<M> {
 
     /// The CPU of the slot, which stood still, goes on at `at_ps`.
     pub fn resume(&mut self, slot: u32, at_ps: u64) {
-        self.fabric.end_quiet(slot);
+        // The present round has left the guest, which its driver has noticed.
+        self.fabric.rounds[slot as usize].loud = true;
         self.fabric.filters[slot as usize].enter();
         let place = &mut self.slots[slot as usize];
         place.last = None;
@@ -563,7 +558,7 @@ impl<M: Memory> Board<M> {
     }
     /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
     pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
-        self.fabric.filters[slot as usize].limit(limits);
+        self.fabric.filters[slot as usize].limits = limits;
     }
 
     /// Whether the CPU of the slot is parked, and comes at `at_ps` to a PAUSE that leaves the guest.

@@ -302,7 +302,6 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The CPU of a slot goes on after `rounds`.
     fn unpark(&mut self, slot: u32, rounds: u64) {
         let place = &mut self.slots[slot as usize];
         let Some(parked) = place.parked.take() else { return };
@@ -338,7 +337,7 @@ impl<M: Memory> Board<M> {
         }
         // It stands behind a PAUSE.
         self.spend(slot, cpu.rip(), false, at_ps);
-        self.fabric.start_round(slot, cpu.instructions(), at_ps);
+        self.fabric.rounds[slot as usize].begin(cpu.instructions(), at_ps);
         self.slots[slot as usize].cpu = Some(cpu);
     }
 }

@@ -8,17 +8,16 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crate::lines::{Need, Requested};
+use crate::lines::Need;
 use crate::machine::Ownership;
 
 use super::fabric::{Fabric, Store};
 use super::{Board, Due, FOR_A_STORE, Happening, Memory, SlotState};
 
 impl<M: Memory> Board<M> {
-    /// Asks for a line for the CPU of a slot.
     pub(super) fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
         let Fabric { lines, machine, .. } = &mut self.fabric;
-        if let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
+        if let Some(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
             self.enter(transfer.completes_ps, Due::Line { line, request: transfer.request });
         }
     }

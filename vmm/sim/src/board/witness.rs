@@ -67,7 +67,6 @@ pub(super) struct Noted {
     pub(super) stack: u64,
 }
 
-/// Bytes of a page.
 const PAGE: u64 = 4096;
 
 impl Noted {
@@ -116,12 +115,6 @@ impl<M: Memory> Board<M> {
     /// Has `witness` look at all CPUs.
     pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
         self.witness = Some(witness);
-    }
-
-    /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
-    #[must_use]
-    pub fn worked_ps(&self) -> u64 {
-        self.worked_ps
     }
 
     /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it, with all that looks at

@@ -67,9 +67,7 @@ pub trait Bus: Sized {
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
 
     /// The CPU is about to access these two lines by one operand, and asks for both next.
-    fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        let _ = (now, lines, access);
-    }
+    fn crosses(&mut self, _now: Moment, _lines: [u64; 2], _access: Access) {}
 
     /// `bytes` (1 to 8) of memory, the first one lowest. They have been granted and lie in one page.
     fn load(&mut self, physical: u64, bytes: usize) -> u64;
@@ -86,14 +84,12 @@ pub trait Bus: Sized {
     }
 
     /// PAUSE. After [`Verdict::Stop`] the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).
-    fn pause(&mut self, now: Moment) -> Verdict {
-        let _ = now;
+    fn pause(&mut self, _now: Moment) -> Verdict {
         Verdict::Go
     }
 
     /// A fence. A stop comes before it, as with accesses.
-    fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
-        let _ = (now, fence);
+    fn fence(&mut self, _now: Moment, _fence: Fence) -> Verdict {
         Verdict::Go
     }
 

@@ -20,7 +20,6 @@ const MOST_BLOCKS: usize = 1 << 15;
 /// Most pages, likewise: a guest may have its code anywhere, also where there is no memory.
 const MOST_PAGES: usize = 1 << 12;
 
-/// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;
 
 /// Most bytes that decoded instructions take.
@@ -35,7 +34,6 @@ pub(crate) type Next = (u64, u32);
 
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
-    /// Effects of each operation.
     pub(crate) effects: Box<[Effect]>,
     /// Virtual address of the first byte, and of the byte behind the last one.
     pub(crate) start: u64,
@@ -197,7 +195,6 @@ impl<B: Bus> Code<B> {
         self.by_frame.contains_key(&frame)
     }
 
-    /// The frame of a page.
     pub(crate) fn frame(&self, page: u32) -> u64 {
         self.pages[page as usize].frame
     }

@@ -6,7 +6,6 @@ use crate::cpu::paging::{Failure, Intent};
 use crate::cpu::state::{CS, Cpu, RSP, SS};
 use crate::cpu::tlb::PAGE;
 
-/// Cause of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// INT3 or INT n: the gate must be open to its ring.

@@ -61,15 +61,12 @@ impl Cpu {
         let last = address.wrapping_add(bytes - 1);
         let mut physical = [0; 2];
         for (physical, address) in physical.iter_mut().zip([address, last]) {
-            *physical = match self.tlb.find::<WRITE>(self.ring, address) {
-                Some(physical) => physical,
-                // A fault names the first byte that faults: here the first one of the second page.
-                None if address == last => {
-                    let address = last & !(PAGE - 1);
-                    return Err(self.leave(Out::Fill { address, access }));
-                }
-                None => return Err(self.leave(Out::Fill { address, access })),
+            let Some(found) = self.tlb.find::<WRITE>(self.ring, address) else {
+                // A fault names the first byte that faults: of the second page that is its first one.
+                let address = if address == last { last & !(PAGE - 1) } else { address };
+                return Err(self.leave(Out::Fill { address, access }));
             };
+            *physical = found;
         }
         bus.crosses(self.moment(op), physical.map(|physical| physical & !(LINE - 1)), access);
         for physical in physical {
@@ -93,7 +90,6 @@ impl Cpu {
         bus.load(at, W as usize / 8)
     }
 
-    /// Writes there.
     #[inline(always)]
     pub(crate) fn write_at<B: Bus, const W: u32>(&self, bus: &mut B, at: u64, value: u64) {
         if at & CROSSES != 0 {
@@ -121,7 +117,6 @@ impl Cpu {
         bus.store(second, bytes - length, value >> (8 * length));
     }
 
-    /// A load of `W` bits.
     #[inline(always)]
     pub(crate) fn load<B: Bus, const W: u32>(
         &mut self,
@@ -133,7 +128,6 @@ impl Cpu {
         Ok(self.read_at::<B, W>(bus, at))
     }
 
-    /// A store of `W` bits.
     #[inline(always)]
     pub(crate) fn store<B: Bus, const W: u32>(
         &mut self,

@@ -38,7 +38,6 @@ impl Address {
         Self { displacement: 0, base: slot::ZERO, index: slot::ZERO, scale: 0, segment: slot::ZERO };
 }
 
-/// One operation.
 #[derive(Debug)]
 pub(crate) struct Op<B> {
     pub(crate) run: Run<B>,
@@ -67,7 +66,6 @@ impl Cpu {
             .wrapping_add(address.displacement as u64)
     }
 
-    /// Address of a memory operand.
     #[inline(always)]
     pub(crate) fn effective(&self, address: &Address) -> u64 {
         self.offset_of(address).wrapping_add(self.file[usize::from(address.segment & 31)])
@@ -83,7 +81,6 @@ pub(crate) struct Effect {
     pub(crate) writes: u16,
     /// Flags that it reads, as `RflagsBits` of the decoder.
     pub(crate) flags_read: u32,
-    /// Flags that it may change.
     pub(crate) flags_changed: u32,
     /// Flags that are what it made them, whatever they were.
     pub(crate) flags_settled: u32,
@@ -122,12 +119,6 @@ pub(crate) struct Tested {
 }
 
 impl Tested {
-    /// After a test whose result is `result`.
-    pub(crate) fn of_test(result: u64, width: u32) -> Self {
-        let sign = result >> (width - 1) & 1 != 0;
-        Self { overflow: false, carry: false, zero: result == 0, sign }
-    }
-
     /// After `first` minus `second`, both of which have `width` bits.
     pub(crate) fn of_compare(first: u64, second: u64, width: u32) -> Self {
         let top = |value: u64| value >> (width - 1) & 1 != 0;

@@ -23,7 +23,6 @@ const WAS_USER: u32 = 1 << 2;
 const WAS_RESERVED: u32 = 1 << 3;
 const WAS_FETCH: u32 = 1 << 4;
 
-/// Intended use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Read,

@@ -5,7 +5,7 @@ use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
 use crate::cpu::paging::Failure;
-use crate::cpu::state::{Cpu, Nmi, Out};
+use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out};
 use crate::cpu::tlb::PAGE;
 
 /// Exceptions in a row, with no instruction between them, after which they count as instructions: of a guest that means well there
@@ -22,15 +22,15 @@ impl Cpu {
     /// go.
     pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
         self.learn(code);
-        if self.nmi == Nmi::Waits {
+        if self.nmi == NMI_WAITS {
             if let Err(event) = self.interrupt(bus, NMI) {
                 return event;
             }
-            self.nmi = Nmi::Handled;
+            self.nmi = NMI_HANDLED;
         }
         // The block that it comes from, by translations that it still has.
         let mut from = None;
-        while self.retired < limit && self.nmi != Nmi::Waits {
+        while self.retired < limit && self.nmi != NMI_WAITS {
             let block = match from {
                 Some(last) => code.find_next(last, self),
                 None => code.find(self),
@@ -158,7 +158,7 @@ impl Cpu {
     /// Deals with what an operation has left: `None` if the CPU goes on.
     #[cold]
     fn resolve<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        match std::mem::replace(&mut self.out, Out::Nothing) {
+        match std::mem::take(&mut self.out) {
             Out::Nothing => None,
             Out::Stopped => Some(Event::Stopped),
             Out::Done(event) | Out::Before(event) => Some(event),

@@ -108,7 +108,7 @@ pub struct Registers {
 }
 
 /// One simulated CPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cpu {
     /// Number that the driver gives it.
     pub id: u32,
@@ -124,7 +124,6 @@ pub struct Cpu {
     pub(crate) ring: u8,
     pub(crate) system: System,
     pub(crate) tlb: Tlb,
-    /// Memory of its guest.
     pub(crate) partition: Partition,
     /// Instructions that it has completed, but for those of the block that it is in.
     pub(crate) retired: u64,
@@ -140,48 +139,28 @@ pub struct Cpu {
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
     pub(crate) knows_code: u64,
-    pub(crate) nmi: Nmi,
+    /// Bits: [`NMI_WAITS`], [`NMI_HANDLED`].
+    pub(crate) nmi: u8,
 }
 
-/// Whether a non-maskable interrupt waits, and whether one is being handled: until IRET no other one is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Nmi {
-    #[default]
-    None,
-    Waits,
-    Handled,
-    HandledAndWaits,
-}
-
-impl Nmi {
-    /// IRET has ended the handler, if that was one.
-    pub(crate) fn returned(self) -> Self {
-        match self {
-            Self::Handled => Self::None,
-            Self::HandledAndWaits => Self::Waits,
-            other => other,
-        }
-    }
-}
+/// A non-maskable interrupt waits.
+pub(crate) const NMI_WAITS: u8 = 1;
+/// One is being handled: until IRET no other one is delivered.
+pub(crate) const NMI_HANDLED: u8 = 1 << 1;
 
 /// Why an operation did not go on to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Out {
+    #[default]
     Nothing,
     /// The bus said so; the instruction is still to come.
     Stopped,
     /// No translation is cached.
-    Fill {
-        address: u64,
-        access: Access,
-    },
+    Fill { address: u64, access: Access },
     /// The instruction is still to come.
     Fault(Fault),
     /// The instruction, of `length` bytes, raises it on purpose (INT3, INT n).
-    Trap {
-        vector: u8,
-        length: u8,
-    },
+    Trap { vector: u8, length: u8 },
     /// It is over, and the driver goes on.
     Done(Event),
     /// It is still to come (a repeated one, or one that is not carried out), and the driver goes on.
@@ -205,25 +184,21 @@ impl Stand {
         others.then(|| (0..16).map(bit).sum())
     }
 
-    /// The general registers.
     pub(crate) fn general(&self) -> &[u64] {
         &self.file[..16]
     }
 
-    /// Mutable access to the general registers.
     pub(crate) fn general_mut(&mut self) -> &mut [u64] {
         &mut self.file[..16]
     }
 }
 
 impl Cpu {
-    /// Its present stand.
     pub(crate) fn stand(&self) -> Stand {
         let file = std::array::from_fn(|register| self.file[register]);
         Stand { file, rip: self.rip, rflags: self.flags.get() }
     }
 
-    /// Whether it stands there.
     pub(crate) fn is_at(&self, stand: &Stand) -> bool {
         self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
     }
@@ -238,26 +213,7 @@ impl Cpu {
     /// CPU number `id` with these registers and nothing cached.
     #[must_use]
     pub fn new(id: u32, registers: &Registers) -> Self {
-        let mut cpu = Self {
-            id,
-            number: id,
-            asked_at: 0,
-            file: [0; 32],
-            rip: 0,
-            flags: Flags::new(0),
-            ring: 0,
-            system: System::default(),
-            tlb: Tlb::new(),
-            partition: Partition::WHOLE,
-            retired: 0,
-            excepted: (0, 0),
-            elements: (0, 0),
-            out: Out::Nothing,
-            passes: false,
-            awaits: 0,
-            knows_code: 0,
-            nmi: Nmi::None,
-        };
+        let mut cpu = Self { id, number: id, partition: Partition::WHOLE, ..Self::default() };
         cpu.set_registers(registers);
         cpu
     }
@@ -360,10 +316,7 @@ impl Cpu {
 
     /// A non-maskable interrupt is delivered before the next instruction, or when the handler of one has returned.
     pub fn raise_nmi(&mut self) {
-        self.nmi = match self.nmi {
-            Nmi::None | Nmi::Waits => Nmi::Waits,
-            Nmi::Handled | Nmi::HandledAndWaits => Nmi::HandledAndWaits,
-        };
+        self.nmi |= NMI_WAITS;
     }
 
     /// Its guest has this part of the machine's memory. What is cached of page tables is dropped.

@@ -3,7 +3,6 @@
 //! A translation for stores exists only where the page may be written, is marked as dirty in its table, and holds no
 //! decoded instructions: so that such stores come by `run`, and code that changes is noticed.
 
-/// Sets of translations.
 const SETS: usize = 64;
 /// Translations in a set: one instruction can need four pages at once, an operand and the stack, both across a boundary. It
 /// would never find them all if they put each other out.
@@ -48,52 +47,43 @@ impl Entry {
     }
 }
 
-/// The translation of 4 KiB of code.
-#[derive(Clone, Copy, Debug)]
-struct FetchEntry {
-    number: u64,
-    /// Index in [`Code`](crate::cpu::code::Code)'s pages.
-    page: u32,
-    inside: u32,
-}
-
 /// Translations that a CPU has cached. One set for each ring, whose rights differ.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     /// Sets of each ring; in a set, the entry that was used last comes first.
     data: [[[Entry; WAYS]; SETS]; 2],
-    fetch: [[FetchEntry; FETCH_ENTRIES]; 2],
+    /// Of code: with an index in [`Code`](crate::cpu::code::Code)'s pages instead of the number of a frame.
+    fetch: [[Entry; FETCH_ENTRIES]; 2],
     /// The second page of an operand that lies in two.
     pub(crate) second: u64,
     /// How often some of code have been dropped.
     pub(crate) changes: u32,
 }
 
-impl Tlb {
-    pub(crate) fn new() -> Self {
+impl Default for Tlb {
+    fn default() -> Self {
         Self {
             data: [[[Entry::EMPTY; WAYS]; SETS]; 2],
-            fetch: [[FetchEntry { number: EMPTY, page: 0, inside: 0 }; FETCH_ENTRIES]; 2],
+            fetch: [[Entry::EMPTY; FETCH_ENTRIES]; 2],
             second: 0,
             changes: 0,
         }
     }
+}
 
+impl Tlb {
     pub(crate) fn clear(&mut self) {
-        *self = Self { changes: self.changes.wrapping_add(1), ..Self::new() };
+        *self = Self { changes: self.changes.wrapping_add(1), ..Self::default() };
     }
 
     pub(crate) fn drop_page(&mut self, address: u64) {
         self.changes = self.changes.wrapping_add(1);
         let number = address >> PAGE_BITS;
-        let same = |cached: u64, inside: u64| (cached ^ number) & !inside == 0;
-        for entry in self.data.iter_mut().flatten().flatten() {
-            if same(entry.tag >> 1, (1 << (entry.frame & (PAGE - 1))) - 1) {
+        for entry in self.data.as_flattened_mut().iter_mut().flatten().chain(self.fetch.as_flattened_mut()) {
+            let inside: u64 = (1 << (entry.frame & (PAGE - 1))) - 1;
+            if (entry.tag >> 1 ^ number) & !inside == 0 {
                 *entry = Entry::EMPTY;
             }
-        }
-        for entry in self.fetch.iter_mut().flatten().filter(|entry| same(entry.number, entry.inside.into())) {
-            entry.number = EMPTY;
         }
     }
 
@@ -104,7 +94,7 @@ impl Tlb {
 
     /// Drops where code is found.
     pub(crate) fn drop_code(&mut self) {
-        self.fetch.iter_mut().flatten().for_each(|entry| entry.number = EMPTY);
+        self.fetch = [[Entry::EMPTY; FETCH_ENTRIES]; 2];
     }
 
     pub(crate) fn insert(&mut self, ring: u8, address: u64, frame: u64, writable: bool, inside: u32) {
@@ -118,7 +108,8 @@ impl Tlb {
 
     pub(crate) fn insert_code(&mut self, ring: u8, address: u64, page: u32, inside: u32) {
         let number = address >> PAGE_BITS;
-        self.fetch[of(ring)][number as usize % FETCH_ENTRIES] = FetchEntry { number, page, inside };
+        self.fetch[of(ring)][number as usize % FETCH_ENTRIES] =
+            Entry::new(number, u64::from(page) << PAGE_BITS, false, inside);
     }
 
     /// The physical address, if it is cached.
@@ -133,12 +124,11 @@ impl Tlb {
         Some(ways[0].frame() | address & (PAGE - 1))
     }
 
-    /// The page of code, if it is cached.
     #[inline(always)]
     pub(crate) fn find_code(&self, ring: u8, address: u64) -> Option<u32> {
         let number = address >> PAGE_BITS;
         let entry = &self.fetch[of(ring)][number as usize % FETCH_ENTRIES];
-        (entry.number == number).then_some(entry.page)
+        entry.is_for::<false>(number).then_some((entry.frame >> PAGE_BITS) as u32)
     }
 }
 
@@ -148,7 +138,6 @@ fn of(ring: u8) -> usize {
     usize::from(ring & 1)
 }
 
-/// The set of a page.
 #[inline(always)]
 fn set(number: u64) -> usize {
     number as usize % SETS

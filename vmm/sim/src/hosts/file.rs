@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::hosts::policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, Poll};
-use crate::sourced::{FileError, Sources, read, value, whole};
+use crate::sourced::{FileError, Sources, built_in, read, value, whole};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -68,36 +68,9 @@ impl Host {
     }
 }
 
-/// A host that is built in.
-#[derive(Clone, Copy, Debug)]
-pub struct HostPreset {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// Its file.
-    pub text: &'static str,
-}
-
-macro_rules! presets {
-    ($($name:literal),* $(,)?) => {
-        /// All built-in hosts, the newest first.
-        #[must_use]
-        pub const fn presets() -> &'static [HostPreset] {
-            &[$(HostPreset { name: $name, text: include_str!(concat!("../../hosts/", $name, ".toml")) }),*]
-        }
-    };
-}
-
-presets!["linux-7.3", "linux-6.12", "cfs-2019", "cfs-2015"];
-
-impl HostPreset {
-    /// The host.
-    ///
-    /// # Panics
-    /// If its file is bad: a test reads all of them.
-    #[must_use]
-    pub fn host(&self) -> Host {
-        Host::parse(self.name, self.text).expect("the files of the presets are tested")
-    }
+built_in! {
+    /// All built-in hosts, the newest first.
+    HostPreset, Host by host from "hosts": "linux-7.3", "linux-6.12", "cfs-2019", "cfs-2015"
 }
 
 #[cfg(test)]

@@ -205,14 +205,3 @@ impl Host {
 pub fn scale(cpus: u32) -> u64 {
     u64::from(1 + cpus.clamp(1, 8).ilog2())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn constants_grow_with_the_logarithm_of_up_to_eight_cpus() {
-        let scales = [1, 2, 3, 4, 7, 8, 64].map(scale);
-        assert_eq!(scales, [1, 2, 2, 3, 3, 4, 4]);
-    }
-}

@@ -17,7 +17,6 @@ pub(super) enum Request {
     Hard,
 }
 
-/// A task's place among the CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskPlace {
     guest: usize,
@@ -135,7 +134,6 @@ pub struct Scheduler {
     /// Runnable tasks of each guest.
     runnable: Vec<u32>,
     pub(super) odds: Vec<Odds>,
-    pub(super) migrations: u64,
     pub(super) random: u64,
 }
 
@@ -159,16 +157,9 @@ impl Scheduler {
             requests: vec![Request::None; cpus.len()],
             runnable: vec![0; guests.len()],
             odds: vec![Odds::new(&host); cpus.len()],
-            migrations: 0,
             random: seed | 1,
             host,
         }
-    }
-
-    /// Moves of tasks to another CPU than they ran on last.
-    #[must_use]
-    pub fn migrations(&self) -> u64 {
-        self.migrations
     }
 
     /// Whether a CPU runs nothing.
@@ -249,8 +240,7 @@ impl Scheduler {
         }
         self.queues[cpu].charge(&mut self.tasks, now_ns);
         self.queues[cpu].place(&mut self.tasks, id, is_wake_up);
-        let last = self.places[id as usize].cpu.replace(cpu);
-        self.migrations += u64::from(last.is_some_and(|last| last != cpu));
+        self.places[id as usize].cpu = Some(cpu);
     }
 
     fn ask(&mut self, cpu: usize, request: Request) {
@@ -279,12 +269,12 @@ impl Scheduler {
     pub fn picks(&mut self, cpu: usize, now_ns: u64) -> Picked {
         self.requests[cpu] = Request::None;
         let before = self.queues[cpu].current;
-        let mut picked = Picked { task: self.pick_own(cpu, now_ns), took_ns: 0 };
+        let mut picked = Picked { task: self.queues[cpu].pick(&mut self.tasks, now_ns), took_ns: 0 };
         if picked.task.is_none() {
             let (pulled, took_ns) = self.pulls(cpu, now_ns);
             picked.took_ns = took_ns;
             if pulled {
-                picked.task = self.pick_own(cpu, now_ns);
+                picked.task = self.queues[cpu].pick(&mut self.tasks, now_ns);
             }
         }
         if let Some(id) = before.filter(|before| Some(*before) != picked.task) {
@@ -302,10 +292,6 @@ impl Scheduler {
             self.picks(cpu, now_ns);
         }
         next
-    }
-
-    fn pick_own(&mut self, cpu: usize, now_ns: u64) -> Option<u32> {
-        self.queues[cpu].pick(&mut self.tasks, now_ns).0
     }
 
     /// When `cpu` is to be interrupted next.

@@ -12,7 +12,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window of a vCPU that has not run.
+    /// The window of a vCPU that has not run, or is loaded after it was scheduled out.
     #[must_use]
     pub fn new(pause: &Pause) -> Self {
         Self { window: pause.window }
@@ -36,11 +36,6 @@ impl Window {
             PauseCounter::Pauses => u64::from(u16::MAX),
         };
         self.window = (self.window * 2).min(most);
-    }
-
-    /// The vCPU is loaded after it was scheduled out.
-    pub fn loaded(&mut self, pause: &Pause) {
-        self.window = pause.window;
     }
 }
 
@@ -192,26 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn windows_double_until_the_vcpu_was_scheduled_out() {
-        let mut window = Window::new(&INTEL);
-        let longest = |window: &Window| window.limits(&INTEL, 2_500_000).longest;
-        for ps in [1_638_400, 3_276_800, 6_553_600] {
-            assert_eq!(longest(&window), LongestLoop::Ps(ps));
-            window.exited(&INTEL);
-        }
-        window.loaded(&INTEL);
-        assert_eq!(longest(&window), LongestLoop::Ps(1_638_400));
-        (0..64).for_each(|_| window.exited(&INTEL));
-        assert_eq!(window.window, u64::from(u32::MAX));
-    }
-
-    #[test]
-    fn amd_counts_pauses() {
+    fn windows_double_up_to_the_largest_of_their_kind() {
         let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..INTEL };
-        let mut window = Window::new(&amd);
-        assert_eq!(window.limits(&amd, 2_450_000).longest, LongestLoop::Pauses(3000));
-        (0..64).for_each(|_| window.exited(&amd));
-        assert_eq!(window.window, u64::from(u16::MAX));
+        for (pause, longest, most) in [
+            (INTEL, [1_638_400, 3_276_800, 6_553_600].map(LongestLoop::Ps), u64::from(u32::MAX)),
+            (amd, [3000, 6000, 12_000].map(LongestLoop::Pauses), u64::from(u16::MAX)),
+        ] {
+            let mut window = Window::new(&pause);
+            for longest in longest {
+                assert_eq!(window.limits(&pause, 2_500_000).longest, longest);
+                window.exited(&pause);
+            }
+            (0..64).for_each(|_| window.exited(&pause));
+            assert_eq!(window.window, most);
+        }
     }
 
     /// The vCPU that vCPU 0 of two yields to, if that is vCPU 1 as `seen`.
@@ -277,13 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn polls_double_while_short_blocks_outlast_them() {
+    fn polls_double_while_blocks_outlast_them_and_long_ones_shrink_them() {
         assert_eq!(intervals(2, &[150; 7]), [10, 20, 40, 80, 160, 160, 160]);
         assert_eq!(intervals(2, &[190; 7]), [10, 20, 40, 80, 160, 200, 200]);
-    }
-
-    #[test]
-    fn a_long_block_shrinks_the_poll() {
         assert_eq!(intervals(2, &[150, 150, 150, 9000, 9000, 9000]), [10, 20, 40, 20, 10, 0]);
         assert_eq!(intervals(0, &[150, 150, 150, 9000]), [10, 20, 40, 0]);
     }

@@ -52,15 +52,6 @@ pub enum Need {
     Write,
 }
 
-/// Result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requested {
-    /// Its transfer is under way.
-    UnderWay(Transfer),
-    /// It waits for others; [`Lines::complete`] of one of them says when it will have been served.
-    Waits,
-}
-
 /// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
@@ -235,7 +226,6 @@ struct Line {
     /// The owner has no copy left to read, since the request under way waited for it.
     is_gone: bool,
     waiting: Queue,
-    /// Requests so far.
     arrivals: u64,
     /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
     watchers: Vec<u32>,
@@ -249,11 +239,12 @@ pub struct Lines {
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
-    transfers: u64,
-    seed: u64,
+    /// Transfers that have completed.
+    pub(crate) transfers: u64,
+    /// What transfers take is drawn as this says.
+    pub(crate) seed: u64,
 }
 
-/// Lines next to each other.
 type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
@@ -272,11 +263,6 @@ impl Lines {
             transfers: 0,
             seed: 0,
         }
-    }
-
-    /// Draws what transfers take as this seed says.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.seed = seed;
     }
 
     /// Most bytes of the directory of this machine for this memory.
@@ -298,12 +284,6 @@ impl Lines {
     #[inline]
     pub fn exists(&self, line: u64) -> bool {
         line < (self.chunks.len() * CHUNK) as u64
-    }
-
-    /// Transfers that have completed.
-    #[must_use]
-    pub fn transfers(&self) -> u64 {
-        self.transfers
     }
 
     /// The state of a line; outside of memory it is that of a line which no CPU has had.
@@ -442,33 +422,24 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer.
+    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. `None`: the request waits for others, and
+    /// [`Lines::complete`] of one of them says when it will have been served.
     pub fn request(
         &mut self,
         machine: &Machine,
         now_ps: u64,
         (cpu, number, need): (u32, u64, Need),
         tag: u64,
-    ) -> Requested {
+    ) -> Option<Transfer> {
         let line = self.line(number);
         let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
         line.arrivals += 1;
-        let task = self.task(machine, number, request);
-        let latency_ps = task.latency_ps(&machine.costs.line);
-        let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
-        let place = self.places[cpu as usize];
-        let is_busy = self.is_leaving(number);
-        let line = self.line(number);
-        if is_busy {
-            line.waiting.push(place.cluster, request);
-            return Requested::Waits;
+        if self.is_leaving(number) {
+            let cluster = self.places[cpu as usize].cluster;
+            self.line(number).waiting.push(cluster, request);
+            return None;
         }
-        line.under_way = Some(request);
-        (line.kept_until_ps, line.is_gone) = (now_ps + task.flight_ps(&machine.costs.line), false);
-        // As many as CPUs of the cluster would have had.
-        line.kept_writes = machine.costs.line.grants_in_a_row;
-        self.change(number, |state| state.put(State::UNDER_WAY, true));
-        Requested::UnderWay(Transfer { request: request.arrival, completes_ps: now_ps + latency_ps })
+        Some(self.begin(machine, now_ps, number, (request, None)))
     }
 
     /// The transfer for a request has come to its end: the line is now where it was to go. Requests that wait may be on their way.
@@ -482,41 +453,43 @@ impl Lines {
         self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(now_ps, number, done);
         let next = self.choose_next(machine, number, done);
-        let next = next.map(|request| self.begin(machine, now_ps, number, (request, done.need)));
+        let next = next.map(|request| self.begin(machine, now_ps, number, (request, Some(done.need))));
         Served { cpu: done.cpu, need: done.need, tag: done.tag, next }
     }
 
-    /// Changes the state of a line.
     fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
         let mut state = self.state(number);
         change(&mut state);
         self.set_state(number, state);
     }
 
-    /// Begins the transfer for a request that has waited, behind one that was to read or write.
+    /// Begins the transfer for a request, which may have waited behind one that was to read or write.
     fn begin(
         &mut self,
         machine: &Machine,
         now_ps: u64,
         number: u64,
-        (request, before): (Request, Need),
+        (request, before): (Request, Option<Need>),
     ) -> Transfer {
+        let costs = &machine.costs.line;
         let task = self.task(machine, number, request);
-        // A read-modify-write keeps the line for as long as it takes.
-        let keeps_ps = if before == Need::Write { machine.costs.rmw_ps } else { 0 };
         let random = self.random(number, request);
         let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
-        let spaced_ps = now_ps + jittered_ps(task.spacing_ps(&machine.costs.line)).max(keeps_ps);
+        // Its latency overlaps with earlier transfers only from its arrival on.
+        let mut completes_ps = request.arrived_ps + jittered_ps(task.latency_ps(costs));
+        if let Some(before) = before {
+            // A read-modify-write keeps the line for as long as it takes.
+            let keeps_ps = if before == Need::Write { machine.costs.rmw_ps } else { 0 };
+            completes_ps = completes_ps.max(now_ps + jittered_ps(task.spacing_ps(costs)).max(keeps_ps));
+        }
         self.change(number, |state| state.put(State::UNDER_WAY, true));
         let line = self.line(number);
         line.under_way = Some(request);
-        line.kept_until_ps = now_ps + task.flight_ps(&machine.costs.line);
-        line.is_gone = request.need == Need::Write;
-        // And the one that the line has come for.
-        line.kept_writes = machine.costs.line.grants_in_a_row + u32::from(before == Need::Write);
-        // Its latency overlaps with earlier transfers only from its arrival on.
-        let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
-        Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
+        line.kept_until_ps = now_ps + task.flight_ps(costs);
+        line.is_gone = before.is_some() && request.need == Need::Write;
+        // As many as CPUs of the cluster would have had, and the one that the line has come for.
+        line.kept_writes = costs.grants_in_a_row + u32::from(before == Some(Need::Write));
+        Transfer { request: request.arrival, completes_ps }
     }
 
     /// Takes the request out of the queue that is served next, after `done`.

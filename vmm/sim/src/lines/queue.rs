@@ -12,7 +12,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a request.
     pub(super) fn push(&mut self, cluster: u16, request: Request) {
         let index = self.clusters.iter().position(|(other, _)| *other == cluster).unwrap_or_else(|| {
             self.clusters.push((cluster, Vec::new()));

@@ -19,7 +19,7 @@ fn jittery_machine() -> Machine {
 }
 
 fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) -> u64 {
-    let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
+    let Some(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
         panic!("the line is busy")
     };
     let served = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
@@ -79,7 +79,7 @@ fn an_upgrade_takes_what_the_farthest_copy_takes() {
 }
 
 #[test]
-fn a_thread_gets_what_its_sibling_wrote_once() {
+fn a_thread_gets_what_its_sibling_wrote_once_and_others_nothing() {
     let mut lines = Lines::new(&MACHINE, 4096);
     get(&mut lines, &MACHINE, 0, 0, Need::Write);
     assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
@@ -88,6 +88,10 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
     assert!(!lines.hit(0, 0, 7, Need::Write));
     assert!(lines.hit(0, 8, 7, Need::Write), "written again");
     assert!(lines.hit(0, 0, 7, Need::Read));
+    lines.hit(0, 0, 7, Need::Write);
+    get(&mut lines, &MACHINE, 0, 1, Need::Read);
+    assert!(!lines.hit(0, 1, 7, Need::Read) && lines.is_as_read(1, 7), "it came with the transfer");
+    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
 }
 
 #[test]
@@ -108,6 +112,10 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
     assert!(lines.is_quiet(3 * later_ps, 7));
     lines.request(&MACHINE, 3 * later_ps, (1, 7, Need::Read), 0);
     assert!(!lines.is_quiet(3 * later_ps, 7), "it is on its way");
+    let mut lines = Lines::new(&MACHINE, 4096);
+    (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
+    get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
+    assert!(lines.is_quiet(later_ps, 7), "a further reader");
 }
 
 #[test]
@@ -133,38 +141,6 @@ fn a_line_is_ones_own_until_another_has_or_watches_it() {
     assert!(lines.hit(0, 8, 7, Need::Read), "its sibling gets what it wrote");
 }
 
-#[test]
-fn further_readers_of_a_line_leave_it_quiet() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    let later_ps = (QUIET_TICKS + 2) << State::TICK;
-    (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
-    get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
-    assert!(lines.is_quiet(later_ps, 7));
-    get(&mut lines, &MACHINE, later_ps, 3, Need::Write);
-    assert!(!lines.is_quiet(later_ps + 1, 7));
-}
-
-#[test]
-fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    get(&mut lines, &MACHINE, 0, 0, Need::Write);
-    lines.hit(0, 0, 7, Need::Write);
-    get(&mut lines, &MACHINE, 0, 1, Need::Read);
-    assert!(!lines.hit(0, 1, 7, Need::Read), "it came with the transfer");
-    assert!(lines.is_as_read(1, 7));
-    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
-}
-
-#[test]
-fn a_line_that_no_cpu_waits_for_keeps_no_lists() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
-    lines.watch(0, 7);
-    lines.forget(0, 7);
-    let line = lines.peek(7).expect("it was used");
-    assert_eq!((line.watchers.capacity(), line.waiting.clusters.capacity()), (0, 0));
-}
-
 /// The order in which CPUs that all wait for one line get it, and when.
 fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
     order_in(&mut Lines::new(machine, 4096), machine, cpus)
@@ -172,9 +148,9 @@ fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
 
 fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
     let first = lines.request(machine, 0, (cpus[0], 7, Need::Write), 0);
-    let Requested::UnderWay(first) = first else { panic!("{first:?}") };
+    let Some(first) = first else { panic!("{first:?}") };
     for &cpu in &cpus[1..] {
-        assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), Requested::Waits);
+        assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), None);
     }
     let (mut served, mut next) = (Vec::new(), Some(first));
     while let Some(Transfer { request, completes_ps }) = next {
@@ -217,6 +193,10 @@ fn who_watches_a_line_is_told_of_the_next_write_by_another() {
     assert_eq!(lines.take_watchers(7, 5), [3]);
     assert_eq!(lines.write_by_host(0, 7), [5]);
     assert_eq!(lines.take_watchers(7, 0), []);
+    order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
+    let line = lines.peek(7).expect("it was used");
+    let kept = (line.watchers.capacity(), line.waiting.clusters.capacity());
+    assert_eq!(kept, (0, 0), "a line that no CPU waits for keeps no lists");
 }
 
 #[test]
@@ -224,7 +204,7 @@ fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
     let machine = jittery_machine();
     let all = |seed| {
         let mut lines = Lines::new(&machine, 4096);
-        lines.set_seed(seed);
+        lines.seed = seed;
         let one = |turn: u64| get(&mut lines, &machine, turn * 1_000_000, turn as u32 % 2, Need::Write);
         (0..1000).map(one).skip(1).collect::<Vec<_>>()
     };
@@ -249,7 +229,7 @@ fn an_owner_goes_on_until_the_request_is_there() {
     {
         let mut lines = Lines::new(&MACHINE, 4096);
         get(&mut lines, &MACHINE, 0, 0, Need::Write);
-        assert!(matches!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0), Requested::UnderWay(_)));
+        assert!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0).is_some());
         for (at_ps, may) in
             [(0, flight_ps > 0), (flight_ps.saturating_sub(1), flight_ps > 0), (flight_ps, false)]
         {
@@ -267,8 +247,8 @@ fn an_owner_goes_on_until_the_request_is_there() {
 fn a_line_that_somebody_waited_for_leaves_at_once() {
     for need in [Need::Read, Need::Write] {
         let mut lines = Lines::new(&MACHINE, 4096);
-        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (0, 7, Need::Write), 0) else { panic!() };
-        assert_eq!(lines.request(&MACHINE, 0, (1, 7, need), 0), Requested::Waits);
+        let Some(first) = lines.request(&MACHINE, 0, (0, 7, Need::Write), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (1, 7, need), 0), None);
         lines.complete(&MACHINE, 1_000_000, (7, first.request));
         assert!(!lines.has(1_000_000, 0, 7, Need::Write), "{need:?}");
         assert_eq!(lines.has(1_000_000, 0, 7, Need::Read), need == Need::Read, "a reader leaves a copy");
@@ -288,8 +268,8 @@ fn copies_go_to_many_readers_at_once() {
         if reader == 5 {
             get(&mut lines, &MACHINE, 0, 4, Need::Read);
         }
-        let Requested::UnderWay(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
-        assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), Requested::Waits);
+        let Some(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
+        assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), None);
         let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).next.expect("it waits");
         assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
@@ -299,7 +279,7 @@ fn copies_go_to_many_readers_at_once() {
 fn any_that_waits_may_be_next() {
     let seconds = (0..64).map(|seed| {
         let mut lines = Lines::new(&MACHINE, 4096);
-        lines.set_seed(seed);
+        lines.seed = seed;
         order_in(&mut lines, &MACHINE, &[0, 1, 8, 9])[1].0
     });
     let mut seconds: Vec<u32> = seconds.collect();
@@ -368,7 +348,7 @@ fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
 fn transfers_are_counted_and_the_directory_is_bounded() {
     let mut lines = Lines::new(&MACHINE, 4096);
     (0..5).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
-    assert_eq!(lines.transfers(), 5);
+    assert_eq!(lines.transfers, 5);
     assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
     let machine = presets().iter().find(|preset| preset.name == "numaconnect-512").unwrap().machine();
     let words = 2 + u64::from(machine.topology.cpus()).div_ceil(64);

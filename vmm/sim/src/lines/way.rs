@@ -4,7 +4,6 @@ use crate::machine::{CpuPlace, LineCosts, Machine};
 
 use super::{Copies, Need};
 
-/// The cores that have a copy of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sharers {
     cores: Box<[u64]>,
@@ -23,13 +22,11 @@ impl Sharers {
         cores.div_ceil(64) * size_of::<u64>()
     }
 
-    /// Adds a core, which is in this cluster.
     pub(super) fn add(&mut self, core: u16, cluster: u16) {
         self.cores[usize::from(core) / 64] |= 1 << (core % 64);
         self.clusters |= 1 << cluster;
     }
 
-    /// Whether it has a copy.
     pub(super) fn has(&self, core: u16) -> bool {
         self.cores[usize::from(core) / 64] & 1 << (core % 64) != 0
     }
@@ -52,7 +49,6 @@ pub(super) enum Way {
     Memory,
 }
 
-/// Work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     way: Way,

@@ -2,11 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology};
-use crate::sourced::{Figure, FileError, Sources, read};
-
-/// No cost is longer than this: a second.
-const MOST_NS: f64 = 1e9;
+use super::{Costs, GuestCosts, LineCosts, Machine, Model, PS_PER_NS, Topology};
+use crate::sourced::{FileError, Sources, between, built_in, read};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -16,9 +13,9 @@ struct File {
     title: String,
     sources: Sources,
     topology: TopologyTable,
-    cpu: CpuTable,
-    line: LineTable,
-    guest: GuestTable,
+    cpu: Costs,
+    line: LineCosts,
+    guest: GuestCosts,
     #[serde(default)]
     model: Model,
 }
@@ -35,64 +32,6 @@ struct TopologyTable {
     _source: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct CpuTable {
-    clock_ghz: Figure,
-    core_ghz: Option<Figure>,
-    instruction_ns: Figure,
-    pause_ns: Option<Figure>,
-    pause_cycles: Option<Figure>,
-    rdtsc_ns: Figure,
-    fence_ns: Figure,
-    rmw_ns: Figure,
-    hit_ns: Figure,
-    store_buffer_entries: Figure,
-    busy_sibling_speed: Figure,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct LineTable {
-    sibling_ns: Figure,
-    near_ns: Option<Figure>,
-    socket_ns: Figure,
-    #[serde(default)]
-    hops_ns: Vec<Figure>,
-    shared_ns: Figure,
-    memory_ns: Figure,
-    invalidate_factor: Figure,
-    #[serde(default)]
-    upgrade_hops: Vec<Figure>,
-    occupancy_near: Option<Figure>,
-    occupancy_socket: Figure,
-    occupancy_far: Figure,
-    grants_in_a_row: Figure,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct GuestTable {
-    exit_ns: Figure,
-    timer_ns: Figure,
-    kick_ns: Figure,
-    wake_ns: Figure,
-    switch_ns: Figure,
-    scatter: Figure,
-    #[serde(default)]
-    idle: Vec<IdleTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct IdleTable {
-    after_us: f64,
-    wake_us: Figure,
-}
-
-/// Most scatter of what it costs to be a guest.
-const MOST_SCATTER: f64 = 0.9;
-
 impl Machine {
     /// Reads a machine from the text of its file; `name` is for messages.
     ///
@@ -100,155 +39,74 @@ impl Machine {
     /// [`FileError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         let refuse = |what: String| FileError { kind: "machine", name: name.into(), what };
-        let file: File = read(text, |file: &File| (file.format, &file.sources)).map_err(refuse)?;
+        let mut file: File = read(text, |file: &File| (file.format, &file.sources)).map_err(refuse)?;
         let table = &file.topology;
         let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];
         let topology = Topology::new(counts, table.cores_per_cluster, table.hops.as_deref())
             .map_err(|what| refuse(format!("[topology]: {what}")))?;
-        file.model.check().map_err(refuse)?;
-        let costs = costs(&file, &topology).map_err(refuse)?;
+        file.line.complete(&topology).map_err(refuse)?;
+        file.cpu.complete().map_err(refuse)?;
+        let costs = Costs { line: file.line, guest: file.guest, ..file.cpu };
         Ok(Self { name: file.name, title: file.title, topology, costs, model: file.model, text: text.into() })
     }
 }
 
-/// Nanoseconds as picoseconds.
-fn ps(key: &str, figure: &Figure) -> Result<u64, String> {
-    Ok((figure.within(key, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
-}
-
-fn permille(key: &str, figure: &Figure, least: f64, most: f64) -> Result<u64, String> {
-    Ok((figure.within(key, least, most)? * 1000.0).round() as u64)
-}
-
-fn costs(file: &File, topology: &Topology) -> Result<Costs, String> {
-    let cpu = &file.cpu;
-    let clock_ghz = cpu.clock_ghz.within("cpu.clock-ghz", 0.1, 10.0)?;
-    let instruction_ps = ps("cpu.instruction-ns", &cpu.instruction_ns)?;
-    if instruction_ps == 0 {
-        return Err("cpu.instruction-ns is 0: time would stand still".into());
-    }
-    Ok(Costs {
-        clock_khz: (clock_ghz * 1e6).round() as u64,
-        instruction_ps,
-        pause_ps: pause_ps(cpu)?,
-        rdtsc_ps: ps("cpu.rdtsc-ns", &cpu.rdtsc_ns)?,
-        fence_ps: ps("cpu.fence-ns", &cpu.fence_ns)?,
-        rmw_ps: ps("cpu.rmw-ns", &cpu.rmw_ns)?,
-        hit_ps: ps("cpu.hit-ns", &cpu.hit_ns)?,
-        store_buffer: cpu.store_buffer_entries.within("cpu.store-buffer-entries", 1.0, 1024.0)? as usize,
-        busy_sibling_permille: permille("cpu.busy-sibling-speed", &cpu.busy_sibling_speed, 0.1, 1.0)?,
-        line: line_costs(&file.line, topology)?,
-        guest: guest_costs(&file.guest)?,
-    })
-}
-
-/// The time of PAUSE, which is known in nanoseconds or in cycles of the core.
-fn pause_ps(cpu: &CpuTable) -> Result<u64, String> {
-    match (&cpu.pause_ns, &cpu.pause_cycles, &cpu.core_ghz) {
-        (Some(pause), None, None) => ps("cpu.pause-ns", pause),
-        (None, Some(cycles), Some(core)) => {
-            let cycles = cycles.within("cpu.pause-cycles", 0.0, 1e6)?;
-            let core_ghz = core.within("cpu.core-ghz", 0.1, 10.0)?;
-            Ok((cycles / core_ghz * PS_PER_NS as f64).round() as u64)
+impl Costs {
+    /// Works out the time of PAUSE, which is known in nanoseconds or in cycles of the core.
+    fn complete(&mut self) -> Result<(), String> {
+        if self.instruction_ps == 0 {
+            return Err("cpu.instruction-ns is 0: time would stand still".into());
         }
-        _ => Err("cpu: give either pause-ns, or pause-cycles and core-ghz".into()),
+        let within = |key: &str, value, least, most| {
+            between(value, least, most).map_err(|refused| format!("cpu.{key} {refused}"))
+        };
+        let ns = match (self.pause_ns, self.pause_cycles, self.core_ghz) {
+            (Some(ns), None, None) => within("pause-ns", ns, 0.0, 1e9)?,
+            (None, Some(cycles), Some(core_ghz)) => {
+                within("pause-cycles", cycles, 0.0, 1e6)? / within("core-ghz", core_ghz, 0.1, 10.0)?
+            }
+            _ => return Err("cpu: give either pause-ns, or pause-cycles and core-ghz".into()),
+        };
+        self.pause_ps = (ns * PS_PER_NS as f64).round() as u64;
+        Ok(())
     }
 }
 
-/// Time to invalidate copies: within a socket, and by hops.
-fn upgrades(line: &LineTable) -> Result<(u64, Vec<u64>), String> {
-    let factor = |key, figure| permille(key, figure, 1.0, 10.0);
-    let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;
-    let hops = line.upgrade_hops.iter().map(|figure| factor("line.upgrade-hops", figure));
-    let mut hops = hops.collect::<Result<Vec<_>, _>>()?;
-    if !hops.is_empty() && hops.len() != line.hops_ns.len() {
-        return Err(format!(
-            "line.upgrade-hops has {} figures, and line.hops-ns {}: give one for each distance, or none",
-            hops.len(),
-            line.hops_ns.len()
-        ));
-    }
-    hops.resize(line.hops_ns.len(), flat);
-    Ok((flat, hops))
-}
-
-fn line_costs(line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
-    let socket_ps = ps("line.socket-ns", &line.socket_ns)?;
-    let hops = line.hops_ns.iter().map(|figure| ps("line.hops-ns", figure));
-    let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
-    let needed = usize::from(topology.most_hops());
-    if hops_ps.len() < needed {
-        return Err(format!(
-            "line.hops-ns has {} figures, and the farthest socket is {needed} hops away",
-            hops_ps.len()
-        ));
-    }
-    let near_ps = line.near_ns.as_ref().map(|near| ps("line.near-ns", near)).transpose()?;
-    if near_ps.is_none() && topology.clusters() != topology.sockets() {
-        return Err("line.near-ns is missing: the topology has clusters within a socket".into());
-    }
-    let occupancy = |key, figure| permille(key, figure, 0.01, 2.0);
-    let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
-    let near = line.occupancy_near.as_ref();
-    let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
-    let (upgrade_socket_permille, upgrade_hops_permille) = upgrades(line)?;
-    Ok(LineCosts {
-        sibling_ps: ps("line.sibling-ns", &line.sibling_ns)?,
-        near_ps: near_ps.unwrap_or(socket_ps),
-        socket_ps,
-        hops_ps,
-        shared_ps: ps("line.shared-ns", &line.shared_ns)?,
-        memory_ps: ps("line.memory-ns", &line.memory_ns)?,
-        upgrade_socket_permille,
-        upgrade_hops_permille,
-        occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
-        occupancy_socket_permille,
-        occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
-        grants_in_a_row: line.grants_in_a_row.within("line.grants-in-a-row", 1.0, 1e6)? as u32,
-    })
-}
-
-fn guest_costs(guest: &GuestTable) -> Result<GuestCosts, String> {
-    let idle = guest.idle.iter().map(|state| {
-        let wake_us = state.wake_us.within("guest.idle.wake-us", 0.0, MOST_NS / 1000.0)?;
-        if !(0.0..=1e9).contains(&state.after_us) {
-            return Err(format!("guest.idle.after-us is {}: it must be 0 to 1e9", state.after_us));
+impl LineCosts {
+    /// Fills in what the file has left out, and refuses what does not fit to the topology.
+    fn complete(&mut self, topology: &Topology) -> Result<(), String> {
+        let (distances, needed) = (self.hops_ps.len(), usize::from(topology.most_hops()));
+        if distances < needed {
+            return Err(format!(
+                "line.hops-ns has {distances} figures, and the farthest socket is {needed} hops away"
+            ));
         }
-        let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
-        Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
-    });
-    let scatter = guest.scatter.within("guest.scatter", 0.0, MOST_SCATTER)?;
-    Ok(GuestCosts {
-        scatter_permille: (scatter * 1000.0).round() as u64,
-        exit_ps: ps("guest.exit-ns", &guest.exit_ns)?,
-        timer_ps: ps("guest.timer-ns", &guest.timer_ns)?,
-        kick_ps: ps("guest.kick-ns", &guest.kick_ns)?,
-        wake_ps: ps("guest.wake-ns", &guest.wake_ns)?,
-        switch_ps: ps("guest.switch-ns", &guest.switch_ns)?,
-        idle: idle.collect::<Result<_, _>>()?,
-    })
-}
-
-/// A machine that is built in.
-#[derive(Clone, Copy, Debug)]
-pub struct Preset {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// Its file.
-    pub text: &'static str,
-}
-
-macro_rules! presets {
-    ($($name:literal),* $(,)?) => {
-        /// All of them, the oldest first.
-        #[must_use]
-        pub const fn presets() -> &'static [Preset] {
-            &[$(Preset { name: $name, text: include_str!(concat!("../../machines/", $name, ".toml")) }),*]
+        if self.near_ps == 0 && topology.clusters() != topology.sockets() {
+            return Err("line.near-ns is missing: the topology has clusters within a socket".into());
         }
-    };
+        for (of_cluster, of_socket) in [
+            (&mut self.near_ps, self.socket_ps),
+            (&mut self.occupancy_near_permille, self.occupancy_socket_permille),
+        ] {
+            if *of_cluster == 0 {
+                *of_cluster = of_socket;
+            }
+        }
+        let upgrades = self.upgrade_hops_permille.len();
+        if upgrades > 0 && upgrades != distances {
+            return Err(format!(
+                "line.upgrade-hops has {upgrades} figures, and line.hops-ns {distances}: give one for each \
+                 distance, or none"
+            ));
+        }
+        self.upgrade_hops_permille.resize(distances, self.upgrade_socket_permille);
+        Ok(())
+    }
 }
 
-presets![
+built_in! {
+    /// All of them, the oldest first.
+    Preset, Machine by machine from "machines":
     "nehalem-2s",
     "numaconnect-512",
     "westmere-ex-8s",
@@ -268,17 +126,6 @@ presets![
     "genoa-2s",
     "sapphirerapids-2s",
     "sapphirerapids-8s",
-];
-
-impl Preset {
-    /// The machine.
-    ///
-    /// # Panics
-    /// If its file is bad: a test reads all of them.
-    #[must_use]
-    pub fn machine(&self) -> Machine {
-        Machine::parse(self.name, self.text).expect("the files of the presets are tested")
-    }
 }
 
 #[cfg(test)]

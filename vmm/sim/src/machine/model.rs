@@ -1,7 +1,9 @@
 //! The `[model]` section of a machine file: choices between ways in which real machines may behave. A finding that depends on one
 //! of them says so, after it was tried with all.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::sourced::choice;
 
 /// Most of [`Model::jitter`]: every transfer takes some time.
 const MOST_JITTER: f64 = 0.5;
@@ -13,6 +15,7 @@ pub struct Model {
     /// pCPU of a vCPU that wakes up.
     pub placement: Placement,
     /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
+    #[serde(deserialize_with = "jitter")]
     pub jitter: f64,
     /// How stores in a store buffer get their lines.
     pub ownership: Ownership,
@@ -22,6 +25,10 @@ pub struct Model {
     pub smt: Smt,
     /// How long a store stays in the store buffer.
     pub stores: Stores,
+}
+
+fn jitter<'d, D: Deserializer<'d>>(from: D) -> Result<f64, D::Error> {
+    choice(from, MOST_JITTER)
 }
 
 impl Default for Model {
@@ -38,14 +45,6 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Refuses figures that make no sense.
-    pub(super) fn check(&self) -> Result<(), String> {
-        if (0.0..=MOST_JITTER).contains(&self.jitter) {
-            return Ok(());
-        }
-        Err(format!("model.jitter is {}: it must be 0 to {MOST_JITTER}", self.jitter))
-    }
-
     /// The least that a transfer takes whose figure is `ps`.
     pub(crate) fn least_ps(&self, ps: u64) -> u64 {
         ps - self.jitter_ps(ps)

@@ -18,10 +18,10 @@ pub enum LongestLoop {
     Pauses(u64),
 }
 
-/// The filter of one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseFilter {
-    limits: Option<PauseLimits>,
+    /// Limits for the next entries; without any, no PAUSE exits.
+    pub(crate) limits: Option<PauseLimits>,
     /// The loop that the last PAUSE was in; `None` before the first one since the vCPU was entered.
     last: Option<PauseLoop>,
 }
@@ -34,16 +34,6 @@ struct PauseLoop {
 }
 
 impl PauseFilter {
-    /// Sets the limits for the next entries; without any, no PAUSE exits.
-    pub(crate) fn limit(&mut self, limits: Option<PauseLimits>) {
-        self.limits = limits;
-    }
-
-    /// Whether some PAUSE may exit.
-    pub(crate) fn is_on(&self) -> bool {
-        self.limits.is_some()
-    }
-
     /// A vCPU is entered: its first PAUSE begins a loop.
     pub(crate) fn enter(&mut self) {
         self.last = None;
@@ -95,9 +85,7 @@ mod tests {
     const BY_NUMBER: PauseLimits = PauseLimits { gap_ps: 50_000, longest: LongestLoop::Pauses(40) };
 
     fn entered(limits: PauseLimits) -> PauseFilter {
-        let mut filter = PauseFilter::default();
-        filter.limit(Some(limits));
-        filter
+        PauseFilter { limits: Some(limits), last: None }
     }
 
     /// The number of the first PAUSE that exits, of up to 100 that begin one every `round_ps`.

@@ -1,6 +1,5 @@
 //! Places of the CPUs of a machine: sockets, clusters of cores that share a cache, cores, threads.
 
-/// Most CPUs of a machine.
 pub(super) const MAX_CPUS: u32 = 1024;
 /// Most clusters: their sets are bits of one number.
 pub(super) const MAX_CLUSTERS: u32 = 128;
@@ -92,12 +91,6 @@ impl Topology {
     #[must_use]
     pub fn sockets(&self) -> u32 {
         self.sockets
-    }
-
-    /// How many threads each core has.
-    #[must_use]
-    pub fn threads_per_core(&self) -> u32 {
-        self.threads_per_core
     }
 
     /// How many clusters.

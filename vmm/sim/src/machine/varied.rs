@@ -139,27 +139,20 @@ fn collect(
 
 /// The text with these choices instead of its own.
 fn with_choices(text: &str, choices: &[(&str, &str)]) -> String {
-    const HEADING: &str = "[model]";
-    let chosen: String = choices.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let mut lines = Vec::new();
-    let (mut is_model, mut has_model) = (false, false);
-    for line in text.lines() {
-        let trimmed = line.trim();
-        if trimmed.starts_with('[') {
-            is_model = trimmed == HEADING;
-        }
-        let key = trimmed.split('=').next().unwrap_or_default().trim();
-        if is_model && choices.iter().any(|(chosen, _)| *chosen == key) {
-            continue;
-        }
-        lines.push(line);
-        if trimmed == HEADING {
-            has_model = true;
-            lines.push(chosen.trim_end());
+    const HEADING: &str = "\n[model]";
+    let mut text = text.to_owned();
+    for (key, value) in choices.iter().rev() {
+        let own = DeTable::parse(&text)
+            .ok()
+            .and_then(|file| Some(file.get_ref().get("model")?.get_ref().as_table()?.get(*key)?.span()));
+        let chosen = format!("{HEADING}\n{key} = \"{value}\"");
+        match own {
+            Some(span) => text.replace_range(span, &format!("\"{value}\"")),
+            None if text.contains(HEADING) => text = text.replacen(HEADING, &chosen, 1),
+            None => text += &format!("{chosen}\n"),
         }
     }
-    let rest = if has_model { String::new() } else { format!("\n{HEADING}\n{chosen}") };
-    lines.join("\n") + "\n" + &rest
+    text
 }
 
 #[cfg(test)]

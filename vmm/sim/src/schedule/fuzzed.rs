@@ -82,7 +82,7 @@ fn execute(bytes: &[u8]) {
             absent_ns += absence.until_ns - absence.from_ns;
             now_ns = absence.until_ns;
         }
-        assert!(now_ns <= schedule.length_ns());
+        assert!(now_ns <= schedule.length_ns);
         assert_eq!(schedule.absent_ns(vcpu, 0, u64::MAX), absent_ns);
     }
 }

@@ -78,7 +78,6 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, Line<'_>)> {
     })
 }
 
-/// Whether the text has a switch.
 pub(super) fn has_switch(text: &str) -> bool {
     text.lines().any(|line| heads(line).any(|head| head.name == "sched_switch"))
 }
@@ -91,7 +90,8 @@ fn joined(text: &str) -> (Option<Line<'_>>, usize) {
     let mut until = first;
     for _ in 1..MOST_JOINED {
         let (from, to) = (until, end(until));
-        if !line.as_ref().is_some_and(goes_on) || from == to || is_scheduling(&text[from..to]) {
+        let is_scheduling = || heads(&text[from..to]).any(|head| scheduling(&head).is_some());
+        if !line.as_ref().is_some_and(goes_on) || from == to || is_scheduling() {
             break;
         }
         until = to;
@@ -109,10 +109,6 @@ fn is_broken(line: &Line<'_>) -> bool {
 /// Whether the next line may have the rest of it.
 fn goes_on(line: &Line<'_>) -> bool {
     matches!(line, Line::Event(event) if matches!(event.what, What::Broken(why) if why != NO_TIME))
-}
-
-fn is_scheduling(line: &str) -> bool {
-    heads(line).any(|head| scheduling(&head).is_some())
 }
 
 /// Whether a line that cannot be read is about a vCPU.

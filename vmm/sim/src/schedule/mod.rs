@@ -13,7 +13,6 @@ pub mod perfetto;
 mod tests;
 mod text;
 
-/// Most vCPUs of a schedule.
 const MOST_VCPUS: u32 = 1024;
 /// Most absences of all vCPUs together.
 const MOST_ABSENCES: usize = 1 << 21;
@@ -30,12 +29,16 @@ pub struct Absence {
 /// Absences of the vCPUs of one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    name: String,
-    sha256: String,
+    /// The name that it was given.
+    pub name: String,
+    /// The digest of its file, by which records tell it from another one of this name; empty if it was given none.
+    pub sha256: String,
     /// For each vCPU, in order and apart.
     absences: Vec<Vec<Absence>>,
-    length_ns: u64,
-    doubts: Option<String>,
+    /// The time that was recorded.
+    pub length_ns: u64,
+    /// Reasons not to trust it: events that were lost or not recorded, and contradictions.
+    pub doubts: Option<String>,
 }
 
 impl Schedule {
@@ -60,40 +63,10 @@ impl Schedule {
         Ok(Self { name: name.to_owned(), ..spells.finish()? })
     }
 
-    /// The name that it was given.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// With the digest of its file, by which records tell it from another one of this name.
-    #[must_use]
-    pub fn with_sha256(self, sha256: String) -> Self {
-        Self { sha256, ..self }
-    }
-
-    /// The digest of its file; empty if it was given none.
-    #[must_use]
-    pub fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    /// Reasons not to trust it: events that were lost or not recorded, and contradictions.
-    #[must_use]
-    pub fn doubts(&self) -> Option<&str> {
-        self.doubts.as_deref()
-    }
-
     /// Number of vCPUs: one more than the largest number that the file names.
     #[must_use]
     pub fn vcpus(&self) -> u32 {
         self.absences.len() as u32
-    }
-
-    /// The time that was recorded.
-    #[must_use]
-    pub fn length_ns(&self) -> u64 {
-        self.length_ns
     }
 
     /// Number of absences.
@@ -171,11 +144,6 @@ impl Spells {
         if let Some(open) = self.open.get_mut(vcpu as usize) {
             *open = None;
         }
-    }
-
-    /// Drops all absences that go on.
-    fn forget_open(&mut self) {
-        self.open.fill(None);
     }
 
     /// Something was seen at `at_ns`.

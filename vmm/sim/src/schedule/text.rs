@@ -99,14 +99,12 @@ impl Threads {
     }
 }
 
-/// The vCPU whose thread has this name.
 fn vcpu_of(name: &str) -> Option<u32> {
     let qemu = name.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
     let others = ["fc_vcpu ", "vcpu-", "vcpu"].into_iter().find_map(|prefix| name.strip_prefix(prefix));
     qemu.or(others)?.trim().parse().ok()
 }
 
-/// Place of a vCPU.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Place {
     #[default]
@@ -147,7 +145,7 @@ impl Replay {
             Line::Lost(count) => {
                 self.spells.doubt(LOST, self.line, *count);
                 self.states.clear();
-                self.spells.forget_open();
+                self.spells.open.fill(None);
             }
             Line::Overwritten(count) => self.overwritten = Some((self.line, *count)),
             // The lines before lack a CPU.
@@ -208,7 +206,6 @@ impl Replay {
         self.spells.doubt(what, self.line, 1);
     }
 
-    /// The vCPU of a thread.
     fn vcpu(&mut self, (name, pid): Thread<'_>) -> Option<u32> {
         let vcpu = self.vcpus.get(&pid).copied();
         if vcpu.is_none() && name == UNNAMED {

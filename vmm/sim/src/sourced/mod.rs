@@ -18,8 +18,9 @@ use toml::{Table, Value};
 /// The version of both formats that this program reads.
 const FORMAT: u32 = 1;
 
-/// The longest time of a host, a second.
-const MOST_US: u64 = 1_000_000;
+/// The longest time, a second.
+const MOST_NS: f64 = 1e9;
+const MOST_US: f64 = 1e6;
 
 /// Begins a message that lacks its key.
 const IS: &str = "is ";
@@ -65,24 +66,14 @@ pub(crate) struct Sources(BTreeMap<String, Source>);
 /// A value with a key of [`Sources`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "{ value = ..., source = \"...\" }")]
-pub(crate) struct Sourced<T> {
+struct Sourced<T> {
     /// In the unit that its key names.
     value: T,
     #[serde(rename = "source")]
     _source: String,
 }
 
-/// A number with its source.
-pub(crate) type Figure = Sourced<f64>;
-
-impl Figure {
-    /// The number of `key` between two bounds, in its own unit.
-    pub(crate) fn within(&self, key: &str, least: f64, most: f64) -> Result<f64, String> {
-        between(self.value, least, most).map_err(|refused| format!("{key} {refused}"))
-    }
-}
-
-fn between(value: f64, least: f64, most: f64) -> Result<f64, String> {
+pub(crate) fn between(value: f64, least: f64, most: f64) -> Result<f64, String> {
     if (least..=most).contains(&value) {
         return Ok(value);
     }
@@ -94,22 +85,102 @@ pub(crate) fn value<'d, T: Deserialize<'d>, D: Deserializer<'d>>(from: D) -> Res
     Ok(Sourced::deserialize(from)?.value)
 }
 
-fn number<'d, D: Deserializer<'d>>(from: D, least: u64, most: u64) -> Result<f64, D::Error> {
-    between(value(from)?, least as f64, most as f64).map_err(D::Error::custom)
+/// Deserializes a number from 0 to a bound, which is a choice and has no source.
+pub(crate) fn choice<'d, D: Deserializer<'d>>(from: D, most: f64) -> Result<f64, D::Error> {
+    between(f64::deserialize(from)?, 0.0, most).map_err(D::Error::custom)
+}
+
+/// A number between two bounds, in the unit of the text, and so many times that.
+fn scaled<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64, factor: f64) -> Result<u64, D::Error> {
+    Ok((between(value(from)?, least, most).map_err(D::Error::custom)? * factor).round() as u64)
+}
+
+/// Thousandths of numbers between two bounds, each with its source.
+fn thousandths<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64) -> Result<Vec<u64>, D::Error> {
+    let figures = Vec::<Sourced<f64>>::deserialize(from)?.into_iter();
+    let within = figures.map(|it| between(it.value, least, most).map(|it| (it * 1000.0).round() as u64));
+    within.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 /// Deserializes a whole number from `LEAST` to `MOST`, with its source.
 pub(crate) fn whole<'d, const LEAST: u64, const MOST: u64, T: TryFrom<u64>, D: Deserializer<'d>>(
     from: D,
 ) -> Result<T, D::Error> {
-    let number = number(from, LEAST, MOST)? as u64;
+    let number = between(value(from)?, LEAST as f64, MOST as f64).map_err(D::Error::custom)? as u64;
     T::try_from(number).map_err(|_| D::Error::custom("too large for its type"))
+}
+
+/// Deserializes a share or a factor between `LEAST` and `MOST` thousandths, with its source, as thousandths.
+pub(crate) fn permille<'d, const LEAST: u64, const MOST: u64, D: Deserializer<'d>>(
+    from: D,
+) -> Result<u64, D::Error> {
+    scaled(from, LEAST as f64 / 1000.0, MOST as f64 / 1000.0, 1000.0)
+}
+
+/// Deserializes factors of 1 to 10, as [`permille`] does.
+pub(crate) fn factors<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u64>, D::Error> {
+    thousandths(from, 1.0, 10.0)
 }
 
 /// Deserializes a time from `LEAST` microseconds on, with its source, as nanoseconds.
 pub(crate) fn us<'d, const LEAST: u64, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
-    Ok((number(from, LEAST, MOST_US)? * 1000.0).round() as u64)
+    scaled(from, LEAST as f64, MOST_US, 1000.0)
 }
+
+/// Deserializes a time in microseconds, with its source, as picoseconds.
+pub(crate) fn us_as_ps<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    scaled(from, 0.0, MOST_US, 1e6)
+}
+
+/// Deserializes a time in nanoseconds, with its source, as picoseconds.
+pub(crate) fn ns<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    scaled(from, 0.0, MOST_NS, 1000.0)
+}
+
+/// Deserializes such times.
+pub(crate) fn several_ns<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u64>, D::Error> {
+    thousandths(from, 0.0, MOST_NS)
+}
+
+/// Deserializes a frequency in GHz, with its source, as kHz.
+pub(crate) fn ghz<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    scaled(from, 0.1, 10.0, 1e6)
+}
+
+/// Declares what is built in: the type of its files, and a list of them.
+macro_rules! built_in {
+    ($(#[$doc:meta])* $preset:ident, $kind:ident by $method:ident from $directory:literal: $($name:literal),* $(,)?) => {
+        /// One that is built in.
+        #[derive(Clone, Copy, Debug)]
+        pub struct $preset {
+            /// Its name on the command line.
+            pub name: &'static str,
+            /// Its file.
+            pub text: &'static str,
+        }
+
+        impl $preset {
+            /// What its file describes.
+            ///
+            /// # Panics
+            /// If its file is bad: a test reads all of them.
+            #[must_use]
+            pub fn $method(&self) -> $kind {
+                $kind::parse(self.name, self.text).expect("the files of the presets are tested")
+            }
+        }
+
+        $(#[$doc])*
+        #[must_use]
+        pub const fn presets() -> &'static [$preset] {
+            &[$(
+                $preset { name: $name, text: include_str!(concat!("../../", $directory, "/", $name, ".toml")) }
+            ),*]
+        }
+    };
+}
+
+pub(crate) use built_in;
 
 /// Refuses a source that the file does not have, in the value at `key` and all that is in it.
 fn check(known: &Sources, key: &str, value: &Value) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Guests that mean harm: what has no end comes to the limit of a run, and takes bounded memory.
 
-use haltkick_sim::{Event, General, Ram};
+use haltkick_sim::{Event, General, Ram, Registers};
 
 use crate::harness::{CODE, HANDLER, Lab, Ring};
 
@@ -84,19 +84,15 @@ fn tables_at_the_end_of_all_addresses_are_no_trouble() {
     for base in [u64::MAX, u64::MAX - 8, u64::MAX - 100] {
         for changed in 0..3 {
             let mut lab = Lab::new(Ring::Three, &[0x0f, 0x0b]);
-            let mut registers = lab.cpu.registers();
-            let system = &mut registers.system;
-            [&mut system.idt, &mut system.gdt, &mut system.task][changed].base = base;
-            lab.cpu.set_registers(&registers);
+            lab.change(|Registers { system, .. }| {
+                [&mut system.idt, &mut system.gdt, &mut system.task][changed].base = base;
+            });
             assert!(matches!(lab.run(1), Event::ShutDown { .. } | Event::Halt), "{base:#x}, {changed}");
         }
         // in al, dx; ltr ax
         for (ring, code) in [(Ring::Three, &[0xec][..]), (Ring::Zero, &[0x0f, 0x00, 0xd8])] {
             let mut lab = Lab::new(ring, code);
-            let mut registers = lab.cpu.registers();
-            let system = &mut registers.system;
-            (system.task.base, system.gdt.base) = (base, base);
-            lab.cpu.set_registers(&registers);
+            lab.change(|Registers { system, .. }| (system.task.base, system.gdt.base) = (base, base));
             lab.cpu.set_general(General::Rax, 0xf8);
             // The result depends on the memory behind the last address.
             lab.run(1);

@@ -2,12 +2,12 @@
 //!
 //! Each test has a bound in virtual time: a CPU that asks anew forever reaches it.
 
-use haltkick_sim::board::{Happening, What};
-use haltkick_sim::{Cpu, Event, General};
+use haltkick_sim::board::What;
+use haltkick_sim::{Cpu, General};
 
 use crate::harness::{self, CODE, DATA, EXCEPTION_STACK, HANDLER, IDT, PAGES, RIGHTS, Ring, STACK, TSS};
 use crate::programs::*;
-use crate::{Bench, DONE, preset};
+use crate::{Bench, is_out, preset};
 
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
@@ -35,34 +35,11 @@ impl Bench {
         self.board.put(slot, Box::new(Cpu::new(slot, &registers)), 0);
     }
 
-    /// Next happening, which is not after `until_ps`.
-    fn next(&mut self, until_ps: u64) -> Happening {
-        let happening = self.board.run(until_ps);
-        happening.unwrap_or_else(|| panic!("nothing has happened until {} ns", until_ps / 1000))
-    }
-
-    /// Lets CPUs come to the ends of their programs, until `until_ps`: they are taken out.
-    fn end(&mut self, cpus: usize, until_ps: u64) -> Vec<(u64, Box<Cpu>)> {
-        let ends = (0..cpus).map(|_| {
-            let Happening { cpu, at_ps, what } = self.next(until_ps);
-            assert!(is_out(what, DONE), "CPU {cpu}: {what:?}");
-            (at_ps, self.board.take(cpu).expect("it is there"))
-        });
-        let ends = ends.collect();
-        // Stores that still wait become visible.
-        self.board.run(until_ps * 2);
-        ends
-    }
-
     /// The longest way of a line on this machine.
     fn far_ps(&self) -> u64 {
         let line = &self.machine.costs.line;
         line.hops_ps.iter().copied().max().unwrap_or(line.socket_ps)
     }
-}
-
-fn is_out(what: What, expected: u16) -> bool {
-    matches!(what, What::Event(Event::Out { port, .. }) if port == expected)
 }
 
 #[test]

@@ -6,17 +6,15 @@
 //!          1 GiB .. 2 GiB      one page of 1 GiB: physical memory from 0 on once more
 //! ```
 
+#[path = "../../src/board/fuzzed/tables.rs"]
+mod tables;
+
 use std::collections::BTreeSet;
 
 use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Ram, Registers, System, Table, Verdict};
 
-pub(crate) const PML4: u64 = 0x1000;
-pub(crate) const POINTERS: u64 = 0x2000;
-pub(crate) const DIRECTORY: u64 = 0x3000;
-pub(crate) const PAGES: u64 = 0x4000;
-pub(crate) const GDT: u64 = 0x5000;
-pub(crate) const IDT: u64 = 0x6000;
-pub(crate) const TSS: u64 = 0x7000;
+pub(crate) use tables::{DIRECTORY, IDT, PAGES, PML4, RIGHTS, TSS, USER_CODE, USER_DATA, set_gate};
+
 pub(crate) const CODE: u64 = 0x1_0000;
 pub(crate) const HANDLER: u64 = 0x1_1000;
 pub(crate) const DATA: u64 = 0x2_0000;
@@ -24,12 +22,6 @@ pub(crate) const STACK: u64 = 0x3_0000;
 pub(crate) const EXCEPTION_STACK: u64 = 0x3_8000;
 pub(crate) const LARGE: u64 = 0x20_0000;
 pub(crate) const HUGE: u64 = 0x4000_0000;
-pub(crate) const USER_CODE: u16 = 0x33;
-pub(crate) const USER_DATA: u16 = 0x2b;
-pub(crate) const KERNEL_CODE: u16 = 0x10;
-
-/// Present, writable, ring 3's.
-pub(crate) const RIGHTS: u64 = 7;
 
 /// Accesses that no program here comes to.
 const MOST_ASKED: usize = 1 << 18;
@@ -73,7 +65,6 @@ pub(crate) enum Ring {
     Three,
 }
 
-/// The machine, its CPU, and its code.
 pub(crate) struct Lab {
     pub(crate) machine: Machine,
     pub(crate) cpu: Cpu,
@@ -89,10 +80,15 @@ impl Lab {
         Self { machine, cpu: Cpu::new(7, &registers), code: Code::default() }
     }
 
-    /// Runs for at most `instructions`.
     pub(crate) fn run(&mut self, instructions: u64) -> Event {
         let limit = self.cpu.instructions() + instructions;
         self.cpu.run(&mut self.code, &mut self.machine, limit)
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Registers)) {
+        let mut registers = self.cpu.registers();
+        change(&mut registers);
+        self.cpu.set_registers(&registers);
     }
 
     /// Changes a table entry of a page in the first 2 MiB.
@@ -112,57 +108,16 @@ impl Lab {
 /// Memory with tables and a program at [`CODE`]. Handlers halt.
 pub(crate) fn memory(program: &[u8]) -> Ram {
     let mut ram = Ram::new(4 << 20);
-    write_tables(&mut ram);
+    tables::write_tables(&mut ram, 512, HANDLER, EXCEPTION_STACK);
+    ram.store(DIRECTORY + 8, 8, LARGE | tables::IS_PAGE | RIGHTS);
+    ram.store(HANDLER, 1, 0xf4);
     ram.bytes_mut()[CODE as usize..CODE as usize + program.len()].copy_from_slice(program);
     ram
 }
 
 /// Registers of a CPU that stands before the program, with RDI at [`DATA`].
 pub(crate) fn registers(ring: Ring) -> Registers {
-    let user = ring == Ring::Three;
-    let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, 0x18) };
-    let system = System {
-        selectors: [data, code, data, data, data, data],
-        cr0: 1 << 31 | 1 << 16 | 1,
-        cr3: PML4,
-        cr4: 1 << 5,
-        efer: 1 << 11 | 1 << 10 | 1 << 8,
-        gdt: Table { base: GDT, limit: 0x4f },
-        idt: Table { base: IDT, limit: 0xfff },
-        task: Table { base: TSS, limit: 255 },
-        ..System::default()
-    };
-    let mut registers = Registers { rip: CODE, rflags: 0x202, system, ..Registers::default() };
+    let mut registers = tables::registers(ring == Ring::Three, CODE, 0x202);
     (registers.general[4], registers.general[7]) = (STACK, DATA);
     registers
-}
-
-fn write_tables(ram: &mut Ram) {
-    ram.store(PML4, 8, POINTERS | RIGHTS);
-    ram.store(POINTERS, 8, DIRECTORY | RIGHTS);
-    ram.store(POINTERS + 8, 8, 1 << 7 | RIGHTS);
-    ram.store(DIRECTORY, 8, PAGES | RIGHTS);
-    ram.store(DIRECTORY + 8, 8, LARGE | 1 << 7 | RIGHTS);
-    for page in 0..512 {
-        ram.store(PAGES + page * 8, 8, page << 12 | RIGHTS);
-    }
-    ram.store(GDT + u64::from(KERNEL_CODE), 8, 0x00af_9b00_0000_ffff);
-    ram.store(GDT + u64::from(USER_CODE & !3), 8, 0x00af_fb00_0000_ffff);
-    ram.store(TSS + 36, 8, EXCEPTION_STACK);
-    ram.store(TSS + 102, 2, 104);
-    for vector in 0..256 {
-        set_gate(ram, vector, HANDLER, if vector == 3 { 3 } else { 0 });
-    }
-    ram.store(HANDLER, 1, 0xf4);
-}
-
-/// An interrupt gate to ring 0, on the stack IST1.
-pub(crate) fn set_gate(ram: &mut Ram, vector: u64, handler: u64, level: u64) {
-    let low = handler & 0xffff
-        | u64::from(KERNEL_CODE) << 16
-        | 1 << 32
-        | (0x8e | level << 5) << 40
-        | (handler >> 16 & 0xffff) << 48;
-    ram.store(IDT + vector * 16, 8, low);
-    ram.store(IDT + vector * 16 + 8, 8, handler >> 32);
 }

@@ -1,11 +1,9 @@
 //! Boards by the machine's model: words in two lines, late stores, ownership, and the speed of a core's threads.
 
-use haltkick_sim::Event;
-use haltkick_sim::board::{Happening, What};
 use haltkick_sim::machine::{Machine, Ownership, Smt, Stores};
 
 use crate::programs::*;
-use crate::{Bench, CODE, DATA, DONE, preset};
+use crate::{Bench, CODE, DATA, preset};
 
 fn with_stores(name: &str, stores: Stores) -> Machine {
     let mut machine = preset(name);
@@ -23,15 +21,8 @@ fn a_word_in_two_lines_is_exchanged_as_one() {
         {
             let mut bench = Bench::of_machine(1, with_stores(machine, stores), program);
             (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
-            for ended in 0..cpus {
-                // A hundred times what it takes: CPUs that take the lines from each other forever come to no end.
-                let happening = bench.board.run(100_000_000_000);
-                let Some(Happening { cpu, what: What::Event(Event::Out { port: DONE, .. }), .. }) = happening
-                else {
-                    panic!("{machine}: {ended} of {cpus} came to their end, then {happening:?}")
-                };
-                bench.board.take(cpu).unwrap();
-            }
+            // A hundred times what it takes: CPUs that take the lines from each other forever come to no end.
+            bench.end(cpus as usize, 100_000_000_000);
             let left = bench.word(DATA + at) & (u64::MAX >> (64 - bits));
             assert_eq!(left, EACH * u64::from(cpus), "{machine}, {cpus} CPUs, word at {at}");
         }
@@ -101,7 +92,6 @@ fn requests_for_ownership_overlap_where_the_model_says_so() {
     assert!((2_000..7_000).contains(&longer_ps), "as much of it as the fence has to wait for: {longer_ps}");
 }
 
-/// Work of the other thread.
 #[derive(Clone, Copy)]
 enum Sibling {
     Nothing,

@@ -1,11 +1,9 @@
 //! Waiters that are parked end as if they had executed every round, and those that must not be parked are not.
 
-use haltkick_sim::Event;
-use haltkick_sim::board::{Happening, What};
 use haltkick_sim::machine::Machine;
 
 use crate::programs::*;
-use crate::{Bench, CODE, DATA, preset};
+use crate::{Bench, CODE, DATA, is_out, preset};
 
 /// Number of each CPU, the time of its end, its RAX and its count of instructions.
 type Ends = Vec<(u32, u64, u64, u64)>;
@@ -33,15 +31,9 @@ fn pair_on(
     (bench.finish(2), bench)
 }
 
-/// The second thread of the waiter's core.
-fn sibling() -> u32 {
-    let machine = preset("cascadelake-2s");
-    machine.topology.siblings(0).next().expect("the core has a second thread")
-}
-
 /// Instructions that were executed one by one.
 fn executed(bench: &Bench) -> u64 {
-    bench.board.executed() + bench.board.tried()
+    bench.board.executed + bench.board.tried
 }
 
 #[test]
@@ -51,7 +43,7 @@ fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
     assert_eq!(value, 7, "the flag became visible before what was stored first");
     let far_ps = bench.machine.costs.line.hops_ps[0];
     let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
-    assert_eq!(bench.board.worked_ps(), work_ps);
+    assert_eq!(bench.board.worked_ps, work_ps);
     assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
 }
 
@@ -73,7 +65,8 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
         let mut machine = preset("cascadelake-2s");
         // A waiter that is parked leaves the core to its sibling; here that changes nothing.
         machine.costs.busy_sibling_permille = 1000;
-        pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling(), parks).0
+        let sibling = machine.topology.siblings(0).next().expect("the core has a second thread");
+        pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling, parks).0
     };
     for program in [count_then_set(), count_then_swap()] {
         for iterations in (1..400).chain([1000, 5000]) {
@@ -162,21 +155,15 @@ fn a_waiter_that_stores_in_every_round_is_not_parked() {
 
 #[test]
 fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
-    const ROUNDS: u32 = 10;
     let mut bench = Bench::new("cascadelake-2s", ask_and_wait());
     bench.start(0, CODE, DATA, 0);
-    for round in 0..ROUNDS {
-        match bench.board.run(u64::MAX / 2) {
-            Some(Happening { at_ps, what: What::Event(Event::Out { port: 0x11, .. }), .. }) => {
-                bench.board.resume(0, at_ps + 1_000_000);
-            }
-            other => panic!("round {round}: {other:?}"),
-        }
-        if round + 1 == ROUNDS {
-            bench.board.memory_mut().store(DATA, 4, 1);
-            bench.board.host_wrote(DATA);
-        }
+    for _ in 0..10 {
+        let asks = bench.next(u64::MAX / 2);
+        assert!(is_out(asks.what, 0x11), "{asks:?}");
+        bench.board.resume(0, asks.at_ps + 1_000_000);
     }
+    bench.board.memory_mut().store(DATA, 4, 1);
+    bench.board.host_wrote(DATA);
     bench.finish(1);
 }
 
@@ -204,7 +191,7 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
             let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
             let deadline_ps = bench.machine.time_of_tick(ticks);
             let flag_ps = ends[1].1;
-            assert!(!parks || bench.board.executed() < 500, "{} instructions", bench.board.executed());
+            assert!(!parks || bench.board.executed < 500, "{} instructions", bench.board.executed);
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
             assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
             ends

@@ -34,7 +34,6 @@ macro_rules! until_flag {
     };
 }
 
-/// A stay in the guest.
 macro_rules! stay {
     () => {
         "mov ecx, 3000; 9: imul rdx, rdx; dec ecx; jnz 9b"
@@ -173,6 +172,10 @@ programs! {
         "4: inc qword ptr [rdi + 128]; mov ecx, 50",
         "5: imul r8, r8; .rept 3; imul r8, r8; .endr; dec rcx; jnz 5b; inc dword ptr [rdi + 64]",
         "dec rsi; jnz 2b";
+    // RBX: rounds of work between two additions.
+    add_and_work:
+        "2: lock inc qword ptr [rdi]; mov rcx, rbx",
+        "5: imul r8, r8; .rept 3; imul r8, r8; .endr; dec rcx; jnz 5b; dec rsi; jnz 2b";
     // Programs of instructions that take far longer than others, on lines that no other CPU has.
     pause_and_count: "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b";
     look_at_the_clock: "2: rdtsc", "dec rsi", "jnz 2b";

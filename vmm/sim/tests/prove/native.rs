@@ -21,7 +21,6 @@ const CONTEXT: u64 = 0x1001_0000;
 pub(crate) const MEMORY: u64 = 0x1002_0000;
 pub(crate) const MEMORY_BYTES: usize = 4 * 4096;
 
-/// How an instruction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     FellThrough,
@@ -178,7 +177,6 @@ impl Native {
         unsafe { std::slice::from_raw_parts_mut(MEMORY as *mut u8, MEMORY_BYTES) }
     }
 
-    /// Executes the instruction.
     pub(crate) fn run(&mut self, general: &mut [u64; 16], rflags: &mut u64) -> End {
         let context = CONTEXT as *mut Context;
         // SAFETY: the context is mapped; the instruction is one of those that the test chooses, whose operands it has put into

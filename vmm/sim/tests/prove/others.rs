@@ -35,10 +35,8 @@ unsafe extern "C" {
     static haltkick_others_end: u8;
 }
 
-/// Number of these instructions.
 pub(crate) const COUNT: usize = 100;
 
-/// Their bytes.
 pub(crate) fn bytes() -> &'static [u8] {
     let (begin, end) = (&raw const haltkick_others, &raw const haltkick_others_end);
     // SAFETY: these are labels of the code above, the second one behind it.

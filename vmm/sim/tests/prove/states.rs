@@ -1,6 +1,7 @@
 //! Random states for one instruction: registers whose memory operands lie in [`MEMORY`](crate::native::MEMORY), and whose
 //! values are those at which results and flags change.
 
+use haltkick_fuzzing::Random;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::native::{CODE, MEMORY, TAKEN};
@@ -10,32 +11,16 @@ pub(crate) const WINDOW: std::ops::Range<u64> = MEMORY + 0x1e00..MEMORY + 0x2200
 /// Bytes at the window's ends that operands other than the first leave free.
 const MARGIN: u64 = 256;
 
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// A number as programs have them.
-    pub(crate) fn value(&mut self) -> u64 {
-        let random = self.next();
-        match self.below(8) {
-            0..=2 => random,
-            3 => random % 40,
-            4 => (random % 40).wrapping_neg(),
-            5 => (1_u64 << (random % 64)).wrapping_add(random >> 32 & 3).wrapping_sub(1),
-            6 => random & 0xffff_ffff,
-            _ => (random as i32 as i64 >> (random >> 32 & 31)) as u64,
-        }
+/// A number as programs have them.
+fn value(choice: &mut Random) -> u64 {
+    let random = choice.draw();
+    match choice.draw() % 8 {
+        0..=2 => random,
+        3 => random % 40,
+        4 => (random % 40).wrapping_neg(),
+        5 => (1_u64 << (random % 64)).wrapping_add(random >> 32 & 3).wrapping_sub(1),
+        6 => random & 0xffff_ffff,
+        _ => (random as i32 as i64 >> (random >> 32 & 31)) as u64,
     }
 }
 
@@ -85,11 +70,11 @@ fn number(register: Register) -> usize {
 
 /// Draws a state and the memory in `window`, which begins at [`WINDOW`].
 pub(crate) fn draw(random: &mut Random, instruction: &Instruction, target: u64, window: &mut [u8]) -> State {
-    let general = std::array::from_fn(|_| random.value());
+    let general = std::array::from_fn(|_| value(random));
     for word in window.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.value().to_le_bytes());
+        word.copy_from_slice(&value(random).to_le_bytes());
     }
-    let mut state = State { general, rflags: random.next() & 0x8d5 };
+    let mut state = State { general, rflags: random.draw() & 0x8d5 };
     shape_values(random, instruction, &mut state);
     let target = point_at(instruction, &mut state.general, target);
     shape_memory(random, instruction, &state.general, target, window);
@@ -99,8 +84,9 @@ pub(crate) fn draw(random: &mut Random, instruction: &Instruction, target: u64, 
 /// Registers that instructions give a meaning of their own.
 fn shape_values(random: &mut Random, instruction: &Instruction, state: &mut State) {
     let general = &mut state.general;
-    let middle =
-        |random: &mut Random| WINDOW.start + MARGIN + random.below(WINDOW.end - WINDOW.start - 2 * MARGIN);
+    let middle = |random: &mut Random| {
+        WINDOW.start + MARGIN + random.draw() % (WINDOW.end - WINDOW.start - 2 * MARGIN)
+    };
     if instruction.is_stack_instruction() || instruction.mnemonic() == Mnemonic::Leave {
         general[number(Register::RSP)] = middle(random);
         general[number(Register::RBP)] = middle(random);
@@ -108,24 +94,24 @@ fn shape_values(random: &mut Random, instruction: &Instruction, state: &mut Stat
     if instruction.is_string_instruction() {
         general[number(Register::RSI)] = middle(random);
         general[number(Register::RDI)] = middle(random);
-        general[number(Register::RCX)] = random.below(9);
-        state.rflags |= random.below(2) << 10;
+        general[number(Register::RCX)] = random.draw() % 9;
+        state.rflags |= (random.draw() % 2) << 10;
     }
     let is_bit =
         matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
     if is_bit && instruction.op0_kind() == OpKind::Memory && instruction.op1_kind() == OpKind::Register {
-        general[number(instruction.op1_register())] = random.below(1024).wrapping_sub(512);
+        general[number(instruction.op1_register())] = (random.draw() % 1024).wrapping_sub(512);
     }
     // Else nearly every division would overflow.
-    if matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) && random.below(4) != 0 {
-        general[number(Register::RDX)] = random.below(4);
-        if random.below(2) == 0 {
+    if matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) && !random.draw().is_multiple_of(4) {
+        general[number(Register::RDX)] = random.draw() % 4;
+        if random.draw().is_multiple_of(2) {
             general[number(Register::RAX)] &= 0xff;
         }
     }
     if instruction.mnemonic() == Mnemonic::Cmpxchg
         && instruction.op0_kind() == OpKind::Register
-        && random.below(2) == 0
+        && random.draw().is_multiple_of(2)
     {
         general[number(instruction.op0_register())] = general[0];
     }
@@ -183,12 +169,12 @@ fn shape_memory(
     match instruction.mnemonic() {
         Mnemonic::Ret => put(top, TAKEN),
         // No TF, AC, NT: the test's own code runs with what comes of it.
-        Mnemonic::Popfq => put(top, random.next() & 0x3ed5 | 2),
-        Mnemonic::Cmpxchg if random.below(2) == 0 => put(target, general[0]),
-        Mnemonic::Cmpxchg8b if random.below(2) == 0 => {
+        Mnemonic::Popfq => put(top, random.draw() & 0x3ed5 | 2),
+        Mnemonic::Cmpxchg if random.draw().is_multiple_of(2) => put(target, general[0]),
+        Mnemonic::Cmpxchg8b if random.draw().is_multiple_of(2) => {
             put(target, general[0] & 0xffff_ffff | general[number(Register::RDX)] << 32);
         }
-        Mnemonic::Cmpxchg16b if random.below(2) == 0 => {
+        Mnemonic::Cmpxchg16b if random.draw().is_multiple_of(2) => {
             put(target, general[0]);
             put(target + 8, general[number(Register::RDX)]);
         }
@@ -199,7 +185,7 @@ fn shape_memory(
 
 /// Address for an operand. A locked operand is aligned: across a line's border it would lock the whole machine.
 pub(crate) fn target(random: &mut Random, instruction: &Instruction) -> u64 {
-    let at = WINDOW.start + MARGIN + random.below(WINDOW.end - WINDOW.start - 2 * MARGIN);
+    let at = WINDOW.start + MARGIN + random.draw() % (WINDOW.end - WINDOW.start - 2 * MARGIN);
     let locked = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
     if locked { at & !15 } else { at }
 }

@@ -371,7 +371,7 @@ mod tests {
             let mut bytes = Vec::new();
             trace.write(&mut bytes).expect("memory takes all");
             let schedule = haltkick_sim::schedule::Schedule::parse("x", &bytes).expect("an absence");
-            let doubts = schedule.doubts();
+            let doubts = schedule.doubts.as_deref();
             assert_eq!((schedule.count(), doubts.is_some()), (1, expected.is_some()), "{doubts:?}");
             assert!(doubts.unwrap_or_default().contains(expected.unwrap_or_default()), "{doubts:?}");
         }

@@ -218,7 +218,7 @@ impl Scheduler for Simulated<'_> {
         let all_ps = state.now_ps * state.slots.len() as u64;
         let idle_ps = all_ps.saturating_sub(busy_ps + state.spent.switches_ps);
         let in_vmm_ps = state.spent.exits_ps + state.spent.switches_ps;
-        [state.board.worked_ps(), idle_ps, in_vmm_ps].map(|ps| Duration::from_nanos(ps / PS))
+        [state.board.worked_ps, idle_ps, in_vmm_ps].map(|ps| Duration::from_nanos(ps / PS))
     }
 
     fn interrupt(&self) {
@@ -331,7 +331,7 @@ impl<'a> Simulated<'a> {
         state.now_ps = state.now_ps.max(at_ps);
         if let Clock::Simulated(clock) = self.core.clock {
             clock.set(Moment { ns: state.now_ps / PS, tsc: self.machine.ticks_at(state.now_ps) });
-            clock.count(state.board.executed());
+            clock.count(state.board.executed);
         }
     }
 

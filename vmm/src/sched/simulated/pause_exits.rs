@@ -70,7 +70,7 @@ impl PauseExits {
         let seen = &mut self.seen[number as usize];
         *seen = Candidate { in_kernel: seen.in_kernel, ..Candidate::default() };
         if !stays {
-            self.windows[number as usize].loaded(&self.pause);
+            self.windows[number as usize] = Window::new(&self.pause);
         }
     }
 

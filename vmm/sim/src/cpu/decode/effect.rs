@@ -6,7 +6,6 @@ use super::{Form, OperandPlace, general};
 use crate::cpu::flags::mask;
 use crate::cpu::op::{Condition, Effect, Simple};
 
-/// The effects of an instruction.
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
     let mut effect = Effect {
         flags_read: instruction.rflags_read(),

@@ -142,7 +142,6 @@ fn ends_block(instruction: &Instruction) -> bool {
     !goes_on || to_driver || control
 }
 
-/// Place of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperandPlace {
     Register,
@@ -179,14 +178,7 @@ fn place(instruction: &Instruction, operand: u32) -> OperandPlace {
     match instruction.op_kind(operand) {
         OpKind::Register => OperandPlace::Register,
         OpKind::Memory => OperandPlace::Memory,
-        OpKind::Immediate8
-        | OpKind::Immediate8to16
-        | OpKind::Immediate8to32
-        | OpKind::Immediate8to64
-        | OpKind::Immediate16
-        | OpKind::Immediate32
-        | OpKind::Immediate32to64
-        | OpKind::Immediate64 => OperandPlace::Immediate,
+        _ if instruction.try_immediate(operand).is_ok() => OperandPlace::Immediate,
         _ => OperandPlace::Absent,
     }
 }

@@ -26,21 +26,7 @@ macro_rules! binaries {
     )*};
 }
 
-/// Declares operations on one operand, of `W` bits.
-macro_rules! unaries {
-    ($($name:ident<$width:ident>($flags:ident, $a:ident) $body:expr;)*) => {$(
-        pub(crate) struct $name;
-
-        impl Unary for $name {
-            #[inline(always)]
-            fn apply<const $width: u32>($flags: &mut Flags, $a: u64) -> u64 {
-                $body
-            }
-        }
-    )*};
-}
-
-pub(super) use {binaries, unaries};
+pub(super) use binaries;
 
 pub(super) fn logic<const W: u32>(flags: &mut Flags, result: u64) -> u64 {
     flags.logic::<W>(result);
@@ -57,17 +43,12 @@ binaries! {
     Xor<W>(flags, a, b) logic::<W>(flags, a ^ b);
 }
 
-/// An operation on one operand.
-pub(crate) trait Unary {
-    /// Result and flags.
-    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64;
-}
-
-unaries! {
-    Increment<W>(flags, a) flags.increment::<W>(a);
-    Decrement<W>(flags, a) flags.decrement::<W>(a);
-    Negate<W>(flags, a) flags.subtract::<W>(0, a, 0);
-    Invert<W>(_flags, a) !a;
+// Operations on one operand.
+binaries! {
+    Increment<W>(flags, a, _b) flags.increment::<W>(a);
+    Decrement<W>(flags, a, _b) flags.decrement::<W>(a);
+    Negate<W>(flags, a, _b) flags.subtract::<W>(0, a, 0);
+    Invert<W>(_flags, a, _b) !a;
 }
 
 steps! {
@@ -82,11 +63,6 @@ steps! {
         let a = A::read::<B, W>(cpu, bus, op)?;
         let b = S::read::<B, W>(cpu, bus, op)?;
         K::apply::<W>(&mut cpu.flags, a, b);
-    }
-
-    /// `first = OP first`.
-    fn unary[K: Unary, T: Target, const W: u32](cpu, bus, op) {
-        T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a), ()))?;
     }
 
     /// XADD: the sum goes to the first operand, what that was to the second, which is written first if both are one register.

@@ -1,6 +1,6 @@
 //! Single bits, searches for bits, changes of order; fields of bits (BMI1 and BMI2), shifts that leave the flags alone, and CRC32.
 
-use super::arithmetic::{Binary, Unary, binaries, logic, unaries};
+use super::arithmetic::{Binary, binaries, logic};
 use super::{Source, change_at, steps};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{Flags, mask, signed};
@@ -123,11 +123,11 @@ binaries! {
     };
 }
 
-// BLSI, BLSMSK, BLSR.
-unaries! {
-    LowestSet<W>(flags, a) with_carry::<W>(flags, a & a.wrapping_neg(), a != 0);
-    MaskToLowest<W>(flags, a) with_carry::<W>(flags, (a ^ a.wrapping_sub(1)) & mask(W), a == 0);
-    ResetLowest<W>(flags, a) with_carry::<W>(flags, a & a.wrapping_sub(1), a == 0);
+// BLSI, BLSMSK, BLSR: of one operand.
+binaries! {
+    LowestSet<W>(flags, a, _b) with_carry::<W>(flags, a & a.wrapping_neg(), a != 0);
+    MaskToLowest<W>(flags, a, _b) with_carry::<W>(flags, (a ^ a.wrapping_sub(1)) & mask(W), a == 0);
+    ResetLowest<W>(flags, a, _b) with_carry::<W>(flags, a & a.wrapping_sub(1), a == 0);
 }
 
 fn with_carry<const W: u32>(flags: &mut Flags, result: u64, carry: bool) -> u64 {
@@ -169,13 +169,6 @@ steps! {
         let a = A::read::<B, W>(cpu, bus, op)?;
         let b = S::read::<B, W>(cpu, bus, op)?;
         let result = K::apply::<W>(&mut cpu.flags, a, b);
-        cpu.put::<W>(op.first, result);
-    }
-
-    /// `first = OP S`.
-    fn of_one[K: Unary, S: Source, const W: u32](cpu, bus, op) {
-        let a = S::read::<B, W>(cpu, bus, op)?;
-        let result = K::apply::<W>(&mut cpu.flags, a);
         cpu.put::<W>(op.first, result);
     }
 

@@ -6,18 +6,13 @@ use super::{Source, steps};
 use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
-use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
+use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
 
 /// A branch to [`Op::immediate`] that is taken.
 #[inline(always)]
 fn taken<B: Bus>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
     cpu.rip = op.immediate as u64;
     Ok(Flow::Jump)
-}
-
-/// JMP to a known place.
-pub(crate) fn jump<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    taken(cpu, op)
 }
 
 /// Jcc. The next operation, if there is one, begins another block.
@@ -37,7 +32,7 @@ pub(crate) fn jump_counting<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Out
     if left != 0 { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
-/// JMP to where an operand says.
+/// JMP to where an operand says, which may be a known place.
 pub(crate) fn jump_indirect<B: Bus, S: Source>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     cpu.rip = S::read::<B, 64>(cpu, bus, op)?;
     Ok(Flow::Jump)
@@ -396,6 +391,6 @@ pub(crate) fn interrupt_return<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -
     cpu.ring = ring;
     cpu.rip = rip;
     cpu.put::<64>(RSP, rsp);
-    cpu.nmi = cpu.nmi.returned();
+    cpu.nmi &= !NMI_HANDLED;
     Ok(Flow::Jump)
 }

@@ -9,15 +9,9 @@ use crate::cpu::state::{Cpu, RAX, RCX, RDI, RSI};
 /// One element.
 pub(crate) trait Element {
     /// Whether REPE and REPNE look at ZF.
-    const COMPARES: bool = false;
+    const COMPARES: bool;
     fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left>;
 }
-
-pub(crate) struct Move;
-pub(crate) struct Store;
-pub(crate) struct Load;
-pub(crate) struct Scan;
-pub(crate) struct Compare;
 
 /// How an instruction is repeated.
 pub(crate) const ONCE: u8 = 0;
@@ -34,58 +28,50 @@ pub(super) fn advance<const W: u32>(cpu: &mut Cpu, register: u8) {
     *place = place.wrapping_add(step);
 }
 
-impl Element for Move {
-    #[inline(always)]
-    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+/// Declares elements of `W` bits; whether the instruction compares stands behind the name.
+macro_rules! elements {
+    ($($name:ident<$width:ident> $compares:literal ($cpu:ident, $bus:ident, $op:ident) $body:block)*) => {$(
+        pub(crate) struct $name;
+
+        impl Element for $name {
+            const COMPARES: bool = $compares;
+            #[inline(always)]
+            fn step<B: Bus, const $width: u32>($cpu: &mut Cpu, $bus: &mut B, $op: &Op<B>) -> Result<(), Left> {
+                $body
+                Ok(())
+            }
+        }
+    )*};
+}
+
+elements! {
+    Move<W> false (cpu, bus, op) {
         let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
         cpu.store::<B, W>(bus, op, cpu.get::<64>(RDI), value)?;
         advance::<W>(cpu, RSI);
         advance::<W>(cpu, RDI);
-        Ok(())
     }
-}
-
-impl Element for Store {
-    #[inline(always)]
-    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+    Store<W> false (cpu, bus, op) {
         cpu.store::<B, W>(bus, op, cpu.get::<64>(RDI), cpu.get::<W>(RAX))?;
         advance::<W>(cpu, RDI);
-        Ok(())
     }
-}
-
-impl Element for Load {
-    #[inline(always)]
-    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+    Load<W> false (cpu, bus, op) {
         let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
         cpu.put::<W>(RAX, value);
         advance::<W>(cpu, RSI);
-        Ok(())
     }
-}
-
-impl Element for Scan {
-    const COMPARES: bool = true;
-    #[inline(always)]
-    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+    Scan<W> true (cpu, bus, op) {
         let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RDI))?;
         let accumulator = cpu.get::<W>(RAX);
         cpu.flags.subtract::<W>(accumulator, value, 0);
         advance::<W>(cpu, RDI);
-        Ok(())
     }
-}
-
-impl Element for Compare {
-    const COMPARES: bool = true;
-    #[inline(always)]
-    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+    Compare<W> true (cpu, bus, op) {
         let a = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
         let b = cpu.load::<B, W>(bus, op, cpu.get::<64>(RDI))?;
         cpu.flags.subtract::<W>(a, b, 0);
         advance::<W>(cpu, RSI);
         advance::<W>(cpu, RDI);
-        Ok(())
     }
 }
 

@@ -7,12 +7,11 @@ use crate::cpu::bus::Bus;
 use crate::cpu::decode::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::decode::{Form, width};
 use crate::cpu::op::Run;
-use crate::cpu::operations::arithmetic::{self as a, Binary, Unary};
+use crate::cpu::operations::arithmetic::{self as a, Binary};
 use crate::cpu::operations::{
     AtAddress as At, Cl, First, Immediate as AsImmediate, Memory as InMemory, Second, Third, bits, shifts,
 };
 
-/// SHLD and SHRD.
 macro_rules! shift_double {
     ($instruction:expr, $form:expr, $right:literal) => {
         Some(placed!($form.first, T: InRegister => First, Memory => At<false>;
@@ -67,8 +66,9 @@ fn compare<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
     })
 }
 
-fn unary<B: Bus, K: Unary>(form: &Form) -> Option<Run<B>> {
-    Some(target!(form, T => sized!(form.width, a::unary, [K, T])))
+/// Operations on one operand ignore the other.
+fn unary<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
+    Some(target!(form, T => sized!(form.width, a::binary, [K, T, AsImmediate])))
 }
 
 fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
@@ -155,6 +155,6 @@ fn of_middle<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
     })
 }
 
-fn of_one<B: Bus, K: Unary>(form: &Form) -> Option<Run<B>> {
-    Some(second!(form, S => wide!(form.width, bits::of_one, [K, S])))
+fn of_one<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
+    Some(second!(form, S => wide!(form.width, bits::combine, [K, S, AsImmediate])))
 }

@@ -12,7 +12,7 @@ use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory
 pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let in_register = form.first == InRegister;
     Some(match instruction.code() {
-        Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => control::jump,
+        Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => control::jump_indirect::<B, AsImmediate>,
         Code::Jrcxz_rel8_64 => control::jump_if_no_count::<B, 64>,
         Code::Jecxz_rel8_64 => control::jump_if_no_count::<B, 32>,
         Code::Loop_rel8_64_RCX => control::jump_counting,

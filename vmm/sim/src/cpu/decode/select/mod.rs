@@ -176,7 +176,6 @@ fn immediate(instruction: &Instruction) -> i64 {
     operand.unwrap_or(0) as i64
 }
 
-/// The function, by groups of instructions.
 fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     if instruction.condition_code() != ConditionCode::None {
         return moves::on_condition(instruction, form);

@@ -120,7 +120,6 @@ macro_rules! repeated {
     };
 }
 
-/// String instructions, repeated or not.
 pub(super) fn string<B: Bus>(instruction: &Instruction) -> Option<Run<B>> {
     use Mnemonic as M;
     let addresses = |kind| matches!(kind, OpKind::MemoryESRDI | OpKind::MemorySegRSI | OpKind::Register);
