@@ -12,7 +12,7 @@ pub(crate) mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
 #[cfg(test)]
-mod repeated;
+mod refused;
 pub(crate) mod sites;
 pub(crate) mod symbols;
 
