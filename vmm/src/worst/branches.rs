@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_sim::Cpu;
-use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::board::Witness;
 use serde::{Deserialize, Serialize};
 
 use crate::engines::vmm::Watched;
@@ -71,32 +71,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// `cpu` stands at a cut.
-    fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
-        let now = cpu.instructions();
-        let mut said = None;
-        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
-            // Instructions behind it were skipped: the rounds of a parked spin loop.
-            if cut.instructions > now || said.is_some() {
-                break;
-            }
-            self.cuts[cpu.number() as usize].pop_front();
-            self.left -= usize::from(copy.is_some());
-            if cut.instructions == now && matches!(self.role, Role::Trunk) {
-                said = match copy {
-                    None => self.cut_here(cut),
-                    Some(index) => self.cut(index, cut),
-                };
-            }
-        }
-        let next = match self.role {
-            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
-            Role::Branch(_) => None,
-        };
-        cpu.ask_at(next.unwrap_or(u64::MAX));
-        said
-    }
-
     fn cut_here(&mut self, cut: Cut) -> Option<u64> {
         self.is_cut(cut);
         self.left_here -= 1;
@@ -141,17 +115,31 @@ impl Shared {
     }
 }
 
-struct Cutter(Rc<RefCell<Shared>>);
-
-impl Witness for Cutter {
-    fn wants_steps(&self, _: u64) -> bool {
-        false
-    }
-
-    fn step(&mut self, _: &Step) {}
-
+impl Witness for Shared {
+    /// `cpu` stands at a cut.
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
-        self.0.borrow_mut().stands(cpu)
+        let now = cpu.instructions();
+        let mut said = None;
+        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
+            // Instructions behind it were skipped: the rounds of a parked spin loop.
+            if cut.instructions > now || said.is_some() {
+                break;
+            }
+            self.cuts[cpu.number() as usize].pop_front();
+            self.left -= usize::from(copy.is_some());
+            if cut.instructions == now && matches!(self.role, Role::Trunk) {
+                said = match copy {
+                    None => self.cut_here(cut),
+                    Some(index) => self.cut(index, cut),
+                };
+            }
+        }
+        let next = match self.role {
+            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
+            Role::Branch(_) => None,
+        };
+        cpu.ask_at(next.unwrap_or(u64::MAX));
+        said
     }
 }
 
@@ -324,7 +312,7 @@ fn go(
         locks: run.our(0).ours.lock_count,
         each,
     };
-    let cutter = Box::new(Cutter(Rc::clone(&shared)));
+    let cutter = Box::new(Rc::clone(&shared));
     let witness: Option<Box<dyn Witness>> = match looking {
         Some(mut looking) => {
             looking.other = Some(cutter);

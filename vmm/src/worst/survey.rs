@@ -108,7 +108,12 @@ struct Recording {
     last: Vec<(u64, bool)>,
 }
 
-impl Recording {
+/// It is the witness of a survey. The window is passed by its twin.
+impl Witness for Recording {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        self.window_ps.is_some_and(|(_, until_ps)| at_ps < until_ps)
+    }
+
     /// `cpu` stands at a cut of the run itself, or is new.
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
         let now = cpu.instructions();
@@ -160,23 +165,6 @@ impl Recording {
             holds,
             writes: step.shared.is_some_and(|access| access != Access::Read),
         });
-    }
-}
-
-/// The witness of a survey. The window is passed by its twin.
-struct Surveyor(Rc<RefCell<Recording>>);
-
-impl Witness for Surveyor {
-    fn wants_steps(&self, at_ps: u64) -> bool {
-        self.0.borrow().window_ps.is_some_and(|(_, until_ps)| at_ps < until_ps)
-    }
-
-    fn step(&mut self, step: &Step) {
-        self.0.borrow_mut().step(step);
-    }
-
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.0.borrow_mut().stands(cpu, at_ps)
     }
 }
 
@@ -244,7 +232,7 @@ pub fn survey_after(
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));
     let mut window = Window { seen: Rc::clone(&seen), scope, curve: Curve::new(asked, stop) };
-    let witness = Some(Box::new(Surveyor(Rc::clone(&seen))) as Box<dyn Witness>);
+    let witness = Some(Box::new(Rc::clone(&seen)) as Box<dyn Witness>);
     let watched = Watched { window: Some(&mut window), witness };
     engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;
     let samples = window.curve.samples;
