@@ -10,7 +10,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
+use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea};
 use kvm_bindings::kvm_regs;
 
 use crate::engines::run;
@@ -18,6 +18,7 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::error::{RunError, system};
 use crate::host::{cpus, signal};
 use crate::image::file::Image;
+use crate::machine::in_kernel::{EAX, EDX, mov};
 use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::vm::Vm;
 use crate::machine::{PvBackend, Ring, boot, in_kernel};
@@ -193,29 +194,17 @@ fn count(memory: &Memory) -> u64 {
 /// with the sleep.
 fn code(backend: PvBackend, amd: bool, me: u32) -> Vec<u8> {
     const OUT_DX_EAX: &[u8] = &[0xef];
-    const STI_HLT_CLI: &[u8] = &[0xfb, 0xf4, 0xfa];
-    const HLT: &[u8] = &[0xf4];
-    const WRMSR: &[u8] = &[0x0f, 0x30];
-    const XOR_EBX_EBX: &[u8] = &[0x31, 0xdb];
     const INC_AT_RDI: &[u8] = &[0x48, 0xff, 0x07];
     const JMP: u8 = 0xeb;
-    let mov = |opcode: u8, value: u32| [&[opcode][..], &value.to_le_bytes()].concat();
-    let (eax, ecx, edx) = (|v| mov(0xb8, v), |v| mov(0xb9, v), |v| mov(0xba, v));
     let other = 1 - me;
-    let ring_at = |port: u16| [edx(port.into()), OUT_DX_EAX.into()].concat();
+    let ring_at = |port: u16| [mov(EDX, port.into()), OUT_DX_EAX.into()].concat();
     let (accept, wake, sleep) = match backend {
         PvBackend::Vmm | PvBackend::Auto => {
-            (&[][..], [eax(other), ring_at(PORT_KICK)].concat(), ring_at(PORT_WAIT))
+            (&[][..], [mov(EAX, other), ring_at(PORT_KICK)].concat(), ring_at(PORT_WAIT))
         }
-        PvBackend::Kvm => {
-            let hypercall = &in_kernel::HYPERCALL[usize::from(amd)][..];
-            let kick = [&eax(in_kernel::KVM_HC_KICK_CPU), XOR_EBX_EBX, &ecx(other), hypercall].concat();
-            (&in_kernel::ACCEPT_INTERRUPTS[..], kick, HLT.into())
-        }
-        PvBackend::Ipi => {
-            let send =
-                [eax(WAKE_VECTOR.into()), ecx(in_kernel::X2APIC_ICR), edx(other), WRMSR.into()].concat();
-            (&in_kernel::ACCEPT_INTERRUPTS[..], send, STI_HLT_CLI.into())
+        PvBackend::Kvm | PvBackend::Ipi => {
+            let (wake, sleep) = (in_kernel::wake(backend, amd, other), in_kernel::sleep(backend));
+            (&in_kernel::ACCEPT_INTERRUPTS[..], wake, sleep.into())
         }
     };
     let mut code = [accept, &ring_at(PORT_BOOTED)].concat();
