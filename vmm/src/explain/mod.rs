@@ -10,7 +10,6 @@ mod text;
 mod verdict;
 mod word;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Serialize, Serializer};
@@ -26,7 +25,7 @@ use crate::machine::build::Machine;
 use crate::observe::{Where, Whereabouts};
 use crate::sched::Finished;
 
-use queues::{Locks, Nodes};
+use queues::Locks;
 
 pub(crate) use meeting::Seen;
 pub use meeting::{Meeting, Passage};
@@ -184,15 +183,14 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         find_waiting_holders(scene, &mut vcpus);
     }
     let of_run = Locks::new(&scene.machine.memory, scene.locks);
-    let nodes = of_run.and_then(|locks| Nodes::new(&scene.machine.memory, locks));
-    let locks = lock_states(scene, &vcpus, of_run, nodes.as_ref());
+    let locks = lock_states(scene, &vcpus, of_run.as_ref());
     let meeting = match scene.error {
         RunError::ExclusionViolated(_) => Meeting::of(scene),
         _ => None,
     };
     let verdict = verdict::verdict(scene.error, meeting.as_ref(), &vcpus, &locks);
     let groups = Places::new(scene).group(&mut vcpus, verdict.vcpu);
-    let sleepers = nodes.and_then(|nodes| nodes.census());
+    let sleepers = of_run.and_then(|locks| locks.census());
     Some(Explanation { verdict, meeting, locks, sleepers, groups, vcpus })
 }
 
@@ -249,13 +247,7 @@ fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
     TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
 }
 
-fn lock_states(
-    scene: &Scene<'_>,
-    vcpus: &[VcpuState],
-    of_run: Option<Locks>,
-    nodes: Option<&Nodes<'_>>,
-) -> Vec<LockState> {
-    let links = nodes.map(Nodes::links);
+fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>>) -> Vec<LockState> {
     let all = (0..scene.locks).map(|lock| {
         let oracle = scene.machine.memory.oracle(lock);
         let doing = |activity: &str| -> Vec<u32> {
@@ -270,7 +262,7 @@ fn lock_states(
         let left_tsc = oracle.left_tsc.load(Ordering::Relaxed);
         let heads = doing(Activity::Head.name());
         let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
-        let (word, queue) = in_memory(&scene.machine.memory, lock, (of_run, nodes, links.as_ref()), is_first);
+        let queue = of_run.and_then(|locks| locks.queue(lock, is_first));
         LockState {
             lock,
             owner,
@@ -282,7 +274,7 @@ fn lock_states(
                 .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
             holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
-            word,
+            word: of_run.and_then(|locks| locks.word(lock)),
             queue,
             heads,
             waiters: doing(Activity::Waiter.name()),
@@ -295,42 +287,23 @@ fn lock_states(
     all.filter(is_used).collect()
 }
 
-/// The word and the queue of a lock, as they lie in memory.
-fn in_memory(
-    memory: &Memory,
-    lock: u32,
-    (of_run, nodes, links): (Option<Locks>, Option<&Nodes<'_>>, Option<&HashMap<u32, u32>>),
-    is_first: impl Fn(u32) -> bool,
-) -> (Option<Word>, Option<Queue>) {
-    let place = of_run.and_then(|locks| Some((locks.format, locks.read(memory, lock)?)));
-    let Some((format, (address, bytes))) = place else { return (None, None) };
-    let [a, b, c, d, ..] = bytes;
-    let queue = nodes
-        .zip(links)
-        .and_then(|(nodes, links)| nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first));
-    (word::decode(address, bytes, format), queue)
-}
-
 /// The state of the lock that `vcpu` is at, of `locks`, in words: its word, and how many queue; `None` where the guest does not say what
 /// its locks look like.
 pub(crate) fn lock_in_words(memory: &Memory, vcpu: u32, locks: u32) -> Option<String> {
     let said = |vcpu| &memory.area(vcpu).activity;
     // Relaxed: nothing runs while this is read.
     let lock = said(vcpu).lock.load(Ordering::Relaxed);
-    let is_there = Locks::new(memory, locks).filter(|_| lock < locks);
-    let nodes = is_there.and_then(|locks| Nodes::new(memory, locks));
-    let links = nodes.as_ref().map(Nodes::links);
+    let of_run = Locks::new(memory, locks).filter(|_| lock < locks)?;
     let leads = [Activity::Head, Activity::Holder];
     let is_first = |other| {
         let of_lock = said(other).lock.load(Ordering::Relaxed) == lock;
         of_lock && leads.contains(&Activity::of(memory.area(other)))
     };
-    let (word, queue) = in_memory(memory, lock, (is_there, nodes.as_ref(), links.as_ref()), is_first);
-    let queue = queue.map(|queue| {
+    let queue = of_run.queue(lock, is_first).map(|queue| {
         let least = if queue.from_head { "" } else { "at least " };
         format!("; {least}{} in the queue", queue.vcpus.len())
     });
-    Some(word?.meaning + &queue.unwrap_or_default())
+    Some(of_run.word(lock)?.meaning + &queue.unwrap_or_default())
 }
 
 /// Names places and gathers the vCPUs that are at the same one.
