@@ -461,3 +461,16 @@ fn an_image_in_the_other_order_of_bytes_is_refused() {
     file.0[5] = 2;
     assert_refused(file.with_object(), "is not an ELF file for x86-64");
 }
+
+#[test]
+fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
+    let linked = object().linked().expect("it is right");
+    let unlock = linked.objects[0].functions[0][1].expect("it has one");
+    // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
+    // hk_unlock becomes the last of all.
+    let mut file = object();
+    let (data, relocations) = (file.numbered(3) + PLACE, file.range(file.numbered(4)).start);
+    file.put(data, SECTIONS_AT as u64, 8);
+    file.put(relocations + 16, !unlock, 8);
+    _ = file.linked();
+}

@@ -391,39 +391,3 @@ fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
     })
     .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::image::made::SMALL_OBJECT;
-    use crate::image::object::resolve::Used;
-
-    #[test]
-    fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
-        const BASE: u64 = 0x40_2000;
-        let imports: BTreeMap<_, _> = ["hk_waits", "hk_now"].map(|name| (name.to_owned(), 0x40_0000)).into();
-        let link = |file: Vec<u8>| {
-            let (mut events, mut points) = (Vec::new(), Vec::new());
-            let mut offer = Offer {
-                imports: &imports,
-                events: &mut events,
-                slots: 8,
-                points: &mut points,
-                used: Used::default(),
-            };
-            Wanted::bytes(Path::new("small.o"), file).link(BASE, &mut offer)
-        };
-        let mut file = SMALL_OBJECT.to_vec();
-        let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
-        let word = |file: &[u8], at| crate::image::sites::word(file, at, 8) as usize;
-        let offset_of = |section: usize| word(&file, 40) + 64 * section + 24;
-        // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
-        // hk_unlock becomes the last of all.
-        let (data, relocations) = (offset_of(3), word(&file, offset_of(4)));
-        file[data..data + 8].copy_from_slice(&40_u64.to_le_bytes());
-        file[relocations + 16..relocations + 24].copy_from_slice(&(!unlock).to_le_bytes());
-        _ = link(file);
-    }
-}
