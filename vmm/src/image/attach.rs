@@ -6,15 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_hypercalls::{
-    ACTIVITY_ANY, IMPORTS_SECTION, Import, LOCK_EVENTS, LockFlags, LockObject, LockObjects, MAX_OBJECTS,
-    OBJECTS_SECTION,
+    ACTIVITY_ANY, IMPORTS_SECTION, Import, LockFlags, LockObject, LockObjects, MAX_OBJECTS, OBJECTS_SECTION,
 };
 use object::{Object as _, ObjectSection as _};
 
 use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::file::{Entry, IMAGE_END, Image, parse, text};
-use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Used, Wanted};
+use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Wanted};
 use crate::image::sites::{Calls, word};
 
 impl Image {
@@ -50,13 +49,8 @@ impl Image {
         let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
         let mut points: Vec<String> = self.points.iter().map(|point| point.name.clone()).collect();
         for wanted in wanted {
-            let mut offer = Offer {
-                imports: &room.imports,
-                events: &mut events,
-                slots: LOCK_EVENTS,
-                points: &mut points,
-                used: Used::default(),
-            };
+            let (imports, events, points) = (&room.imports, &mut events, &mut points);
+            let mut offer = Offer { imports, events, points, has_points: false, takes_memory: false };
             let object = named(&wanted.path)
                 .and_then(|()| wanted.link(end, &mut offer))
                 .map_err(|reason| RunError::LockObject { path: wanted.path.clone(), reason })?;
