@@ -113,10 +113,10 @@ pub mod fuzz {
     targets! {
         fuzz_devices_answer_any_access: crate::engines::linux::devices::fuzzed::TARGET,
         fuzz_explain_whatever_a_guest_says_of_its_locks_all_queues_end: crate::explain::queues::fuzzed::TARGET,
-        fuzz_image_any_file_is_refused_or_can_be_asked_anything: crate::image::fuzzed::TARGET,
+        fuzz_image_any_file_is_refused_or_can_be_asked_anything: crate::image::fuzzed::IMAGE,
         fuzz_kernel_any_file_is_refused_or_loaded: crate::engines::linux::load::fuzzed::TARGET,
-        fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::lines::TARGET,
-        fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::object::TARGET,
+        fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::LINES,
+        fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::OBJECT,
         fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped: crate::engines::qemu::record::fuzzed::TARGET,
         fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do: crate::sched::tests::fairness::TARGET,
         fuzz_sections_of_any_ring_those_count_that_can_be: crate::observe::trace::sections::fuzzed::TARGET,
