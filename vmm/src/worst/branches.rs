@@ -244,9 +244,6 @@ pub fn branches(
 }
 
 /// Cuts `run` itself, at each of `cuts`.
-///
-/// # Errors
-/// As [`branches`].
 pub fn replay(
     (run, image): (&Run, &Image),
     baseline: &Baseline,

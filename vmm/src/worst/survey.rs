@@ -207,9 +207,6 @@ pub fn survey(run: &Run, image: &Image, scope: Scope, stop: &AtomicBool) -> Resu
 }
 
 /// Surveys the lock of `run` after cuts of the run itself, for `time` from the last one on.
-///
-/// # Errors
-/// As [`survey`].
 pub fn survey_after(
     (run, image): (&Run, &Image),
     (before, time): (&[Cut], Duration),
