@@ -1,18 +1,7 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
 //! [`run`] takes a [`Run`] and an [`Image`] and gives what it [`Found`]; a guest is our own or an unmodified Linux
-//! kernel. The rooms, from the ground up; each may import from those before it:
-//! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
-//! `image/`: what a guest's file holds: tables, call sites, symbols;
-//! `guest/`: the contract with our own guest: its memory, and what each vCPU says there;
-//! `machine/`: a machine ready to start, on KVM or in this process, and how its vCPUs are run;
-//! `observe/`: what a profile and a trace note;
-//! `sched/`: which vCPU runs when, which to stop on purpose, and the books on what befell each vCPU;
-//! `explain/`: who is at fault when a run fails in the guest;
-//! `run/`: what a run is to do, how it is watched, and its outcome;
-//! `engines/`: what runs a guest: this VMM, QEMU, or this VMM under a Linux kernel;
-//! `probes/`: what this host can do, measured on guests made for it;
-//! `worst/`: what it costs to lose the CPU at each instruction of a lock.
+//! kernel. docs/architecture.md has its rooms, from the ground up.
 
 mod engines;
 mod explain;

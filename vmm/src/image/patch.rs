@@ -4,9 +4,8 @@
 //! of a run the VMM puts there what the table would lead to: the function itself, if it is straight code no longer than
 //! the call (the native unlock of a queue spinlock is one byte store), else a direct call.
 //!
-//! Every step is checked. When the image is read, every site must decode to exactly one call through the slot
-//! that it says it calls through. When it is rewritten, what is written is decoded again and must be what was meant; and
-//! memory must still hold what was decoded first.
+//! Every step is checked, and what is written is decoded again: it must be what was meant. `sites` has checked what is replaced; memory
+//! must still hold that.
 
 use std::ops::Range;
 
