@@ -8,6 +8,7 @@
 pub(crate) mod sections;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use haltkick_hypercalls::WorkloadFlags;
@@ -77,31 +78,22 @@ impl What {
 /// One thread's ring of events.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    events: Vec<Event>,
-    /// Index of the next event once the ring is full.
-    next: usize,
+    events: VecDeque<Event>,
     dropped: u64,
     most: usize,
 }
 
 impl Recorder {
     fn new(most: usize) -> Self {
-        Self { events: Vec::new(), next: 0, dropped: 0, most }
+        Self { events: VecDeque::new(), dropped: 0, most }
     }
 
     pub(crate) fn note(&mut self, at_ns: u64, what: What) {
-        let event = Event { at_ns, what };
-        if self.events.len() < self.most {
-            self.events.push(event);
-        } else {
-            self.events[self.next] = event;
-            self.next = (self.next + 1) % self.most;
+        if self.events.len() >= self.most {
+            self.events.pop_front();
             self.dropped += 1;
         }
-    }
-
-    fn oldest_ns(&self) -> u64 {
-        self.events.get(self.next).map_or(0, |event| event.at_ns)
+        self.events.push_back(Event { at_ns, what });
     }
 }
 
@@ -165,13 +157,10 @@ impl Collector {
 /// ring has lost: it is dropped too.
 fn merge(recorders: &[Recorder]) -> (Vec<Event>, u64) {
     let full = recorders.iter().filter(|recorder| recorder.dropped > 0);
-    let from_ns = full.map(Recorder::oldest_ns).max().unwrap_or(0);
+    let from_ns = full.filter_map(|recorder| recorder.events.front()).map(|oldest| oldest.at_ns).max();
     let all: u64 = recorders.iter().map(|recorder| recorder.dropped + recorder.events.len() as u64).sum();
-    let kept = recorders.iter().flat_map(|recorder| {
-        let (newest, oldest) = recorder.events.split_at(recorder.next);
-        oldest.iter().chain(newest)
-    });
-    let mut events: Vec<_> = kept.filter(|event| event.at_ns >= from_ns).copied().collect();
+    let kept = recorders.iter().flat_map(|recorder| &recorder.events);
+    let mut events: Vec<_> = kept.filter(|event| Some(event.at_ns) >= from_ns).copied().collect();
     events.sort_by_key(|event| event.at_ns);
     let dropped = all - events.len() as u64;
     (events, dropped)
