@@ -144,10 +144,8 @@ impl Trace {
                 writer.slice(track, [section.asked_ns, section.had_ns], &format!("wait for lock {lock}"))?;
                 writer.slice(track, [section.had_ns, section.left_ns], &format!("hold lock {lock}"))?;
             }
-            if let Some(open) = self.sections.unfinished[vcpu as usize] {
-                let does = if open.holds { "hold" } else { "wait for" };
-                let times_ns = [open.asked_ns, self.clock.end.ns];
-                writer.slice(track, times_ns, &format!("{does} lock {}", open.lock))?;
+            if let Some((since_ns, does)) = &self.sections.unfinished[vcpu as usize] {
+                writer.slice(track, [*since_ns, self.clock.end.ns], does)?;
             }
         }
         Ok(())
