@@ -48,7 +48,7 @@ pub use host::sandbox::{
 };
 pub use host::text::{Span, nearest, printable};
 pub use image::author::{Author, LOCK_SOURCES};
-pub use image::disassemble::{Disassembler, Line, around};
+pub use image::disassemble::{Disassembler, Line};
 pub use image::file::{Entry, Image};
 pub use image::object::{ARMS, Arm, FILE_PREFIX, HEADER};
 pub use image::patch::{Edit, Form};

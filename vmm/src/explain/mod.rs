@@ -34,9 +34,6 @@ pub(crate) use queues::{forbids_stealing, left_behind};
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 
-/// Instructions that are shown before and after the one that a vCPU stands at.
-const CODE_BEFORE: usize = 3;
-const CODE_AFTER: usize = 3;
 /// Most bytes of a function that are decoded to find where its instructions begin.
 const LONGEST_FUNCTION: u64 = 64 << 10;
 
@@ -381,7 +378,7 @@ impl<'a> Places<'a> {
             let len = symbol.size.min(LONGEST_FUNCTION);
             let code = self.scene.machine.memory.read(symbol.address, len)?;
             let lines = self.disassembler.decode(&code, symbol.address);
-            Some(around(&lines, rip, CODE_BEFORE, CODE_AFTER).to_vec())
+            Some(around(&lines, rip).to_vec())
         });
         Location {
             address: rip,

@@ -28,7 +28,8 @@ impl Image {
             if wanted.iter().any(|known| known.name == name) {
                 continue;
             }
-            let arm = || ARMS.iter().find(|arm| arm.name == name && !self.has_lock(name)).map(Wanted::arm);
+            let is_own = self.locks.iter().any(|lock| lock.name == name);
+            let arm = || ARMS.iter().find(|arm| arm.name == name && !is_own).map(Wanted::arm);
             let file = name.strip_prefix(FILE_PREFIX).map(|path| Wanted::file(Path::new(path)));
             wanted.extend(file.or_else(arm));
         }

@@ -169,12 +169,6 @@ impl Image {
         self.path == Path::new("(embedded)")
     }
 
-    /// Whether one of its locks has this name.
-    #[must_use]
-    pub fn has_lock(&self, name: &str) -> bool {
-        self.locks.iter().any(|lock| lock.name == name)
-    }
-
     /// The file that it was read from, with the lock objects that were linked behind it.
     #[must_use]
     pub fn elf(&self) -> &[u8] {
