@@ -13,7 +13,6 @@ use crate::run::asked::OurGuest;
 /// How an instruction belongs to the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It is a part of the lock's code.
     Code,
     /// The lock has been taken: it is the first one behind the call.
     Taken,

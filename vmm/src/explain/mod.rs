@@ -148,7 +148,6 @@ pub struct LockState {
     pub waiters: Vec<u32>,
 }
 
-/// The inputs of an explanation.
 pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,

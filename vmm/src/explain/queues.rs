@@ -90,13 +90,11 @@ impl<'a> Locks<'a> {
         Some((address, self.memory.read(address, 8)?.try_into().ok()?))
     }
 
-    /// The word of `lock`, as it lies in memory.
     pub(super) fn word(&self, lock: u32) -> Option<Word> {
         let (address, bytes) = self.read(lock)?;
         word::decode(address, bytes, self.format)
     }
 
-    /// The lock at `address`.
     fn at(&self, address: u64) -> Option<u32> {
         let from_first = address.checked_sub(self.first)?;
         let lock = u32::try_from(from_first / self.stride).ok()?;

@@ -164,7 +164,6 @@ fn for_time(off_ns: Option<u64>) -> String {
     off_ns.map_or_else(String::new, |ns| format!(" for {}", duration(ns)))
 }
 
-/// Judges a lock that a vCPU holds.
 fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = for_time(owner.off_ns);

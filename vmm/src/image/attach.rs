@@ -36,7 +36,6 @@ impl Image {
         if wanted.is_empty() { Ok(self) } else { self.with_linked(&wanted) }
     }
 
-    /// Attaches lock objects.
     pub(super) fn with_linked(self, wanted: &[Wanted]) -> Result<Self, RunError> {
         let path = self.path.clone();
         let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
@@ -119,7 +118,6 @@ fn point_of_object(name: String) -> Entry {
     Entry { name, summary: "a point of a lock object".into(), flags: ACTIVITY_ANY, times: vec![] }
 }
 
-/// Room that an image has for objects.
 struct Room {
     imports: BTreeMap<String, u64>,
     /// Offset of the table of objects in the image's file.
@@ -127,7 +125,6 @@ struct Room {
 }
 
 impl Room {
-    /// Returns the room of an ELF file.
     fn of(elf: &[u8]) -> Result<Self, String> {
         const NONE: &str = "takes no lock objects: it was built before there were any";
         let file = object::File::parse(elf).map_err(|_| NONE)?;

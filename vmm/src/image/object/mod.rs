@@ -76,13 +76,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The lock in a file.
     pub(crate) fn file(path: &Path) -> Self {
         let name = format!("{FILE_PREFIX}{}", path.display());
         Self { path: path.to_owned(), name, summary: "a lock object".into(), bytes: None }
     }
 
-    /// An arm of the lab's own.
     pub(crate) fn arm(arm: &Arm) -> Self {
         Self {
             path: arm.name.into(),

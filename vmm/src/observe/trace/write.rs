@@ -217,7 +217,6 @@ impl<W: Write> Events<'_, W> {
         self.writer.event(at_ns, &track.name, on(pcpu_track(pcpu), BEGIN))
     }
 
-    /// `vcpu` is off its pCPU.
     fn leaves(&mut self, vcpu: u32, at_ns: u64) -> io::Result<()> {
         let pcpu = self.vcpus[vcpu as usize].pcpu.take();
         pcpu.map_or(Ok(()), |pcpu| self.writer.end(pcpu_track(pcpu), at_ns))
@@ -280,7 +279,6 @@ const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 const ORDERING_EXPLICIT: u32 = 3;
 
-/// Writes packets.
 struct Writer<W> {
     out: W,
     names: HashMap<String, u64>,
