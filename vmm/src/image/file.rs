@@ -10,7 +10,7 @@ use haltkick_hypercalls::{
     LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{Endianness, Object as _, ObjectSection as _, elf};
+use object::{Endianness, elf};
 
 use crate::host::error::RunError;
 use crate::host::input;
