@@ -103,7 +103,7 @@ impl Meddler {
         let mut random = SplitMix::new(asked.guest.seed ^ u64::from(asked.guest.vcpus) << 32);
         let constant = random.next();
         Ok(Self {
-            code: LockCode::with_try(asked, image)?,
+            code: LockCode::new(asked, image, true)?,
             object: image.object_addresses(&asked.ours.lock),
             interrupts,
             met: BTreeMap::new(),

@@ -215,7 +215,7 @@ pub fn survey_after(
 ) -> Result<Baseline, RunError> {
     let asked = run.our(0);
     let seen = Rc::new(RefCell::new(Recording {
-        code: LockCode::new(asked, image)?,
+        code: LockCode::new(asked, image, false)?,
         every: scope.every,
         window_ps: None,
         before: before.to_vec(),
