@@ -124,7 +124,7 @@ pub struct Location {
 }
 
 /// One lock.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LockState {
     /// Its index.
     pub lock: u32,
