@@ -43,13 +43,16 @@ pub enum Attempt {
 }
 
 /// The part that this process plays.
+#[derive(Default)]
 enum Role {
     /// It comes to cuts, and makes branches.
+    #[default]
     Trunk,
     /// It has come to its last cut, and reports to another process, or to itself.
     Branch(Option<Reporter>),
 }
 
+#[derive(Default)]
 struct Shared {
     role: Role,
     /// Cuts to come of each vCPU, by instructions: of a copy, which has a number, or of the process itself.
@@ -223,7 +226,7 @@ pub fn branches(
 ) -> Result<(), RunError> {
     let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), (each, None));
     let mut shared = shared.borrow_mut();
-    if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
+    if let Role::Branch(Some(reporter)) = std::mem::take(&mut shared.role) {
         let attempt = attempt(ended, baseline, curve, shared.began);
         reporter.end(&serde_json::to_vec(&attempt).expect("an attempt is of numbers and texts"));
     }
@@ -287,20 +290,9 @@ fn go(
     for (copy, cut) in sorted {
         of_vcpus[cut.vcpu as usize].push_back((copy, *cut));
     }
-    let shared = Rc::new(RefCell::new(Shared {
-        role: Role::Trunk,
-        cuts: of_vcpus,
-        left: copies.len(),
-        left_here: here.len(),
-        jobs,
-        live: VecDeque::new(),
-        done: Vec::new(),
-        failed: None,
-        began: None,
-        vcpu: 0,
-        closes: false,
-        ticks: 0,
-    }));
+    let (left, left_here) = (copies.len(), here.len());
+    let shared = Shared { cuts: of_vcpus, left, left_here, jobs, ..Shared::default() };
+    let shared = Rc::new(RefCell::new(shared));
     let mut window = Window {
         shared: Rc::clone(&shared),
         baseline,
