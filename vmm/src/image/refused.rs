@@ -265,6 +265,10 @@ fn call_sites_and_lock_functions_that_cannot_be_are_refused() {
         assert_eq!(file.0[code..code + 2], [0xff, 0x15], "call [rip + ...]");
         file.0[code + 1] = 0x25;
     });
+}
+
+#[test]
+fn sections_of_call_sites_that_are_no_whole_records_are_refused() {
     let lengths: [fn(u64) -> u64; 2] = [|length| length - 1, |_| 1 << 40];
     for of in [SITES_SECTION, CALLS_SECTION] {
         for change in lengths {
