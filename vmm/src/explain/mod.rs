@@ -317,12 +317,12 @@ impl<'a> Places<'a> {
     fn group(&mut self, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         let mut keys = Vec::new();
-        for vcpu in vcpus.iter_mut() {
+        for vcpu in vcpus.iter() {
             let function = vcpu.caller.or(vcpu.rip).map(|address| self.function(address));
             // The one at fault stands alone.
             let alone = (Some(vcpu.vcpu) == at_fault).then_some(vcpu.vcpu);
             let key = (place_name(vcpu.at), vcpu.activity, vcpu.lock, function, alone);
-            vcpu.group = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
+            let place = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
                 keys.push(key);
                 groups.push(Group {
                     vcpus: Vec::new(),
@@ -336,26 +336,19 @@ impl<'a> Places<'a> {
                 });
                 groups.len() - 1
             });
-            let group = &mut groups[vcpu.group];
+            let group = &mut groups[place];
             group.vcpus.push(vcpu.vcpu);
             widen(&mut group.off_ns, vcpu.off_ns);
             widen(&mut group.asked_ns, vcpu.asked_ns);
         }
-        Self::order(groups, vcpus, at_fault)
-    }
-
-    /// The one at fault first, then from small groups to large ones: what is rare is what is interesting.
-    fn order(groups: Vec<Group>, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
-        let mut groups: Vec<_> = groups.into_iter().enumerate().collect();
-        groups.sort_by_key(|(_, group)| {
+        // The one at fault first, then from small groups to large ones: what is rare is what is interesting.
+        groups.sort_by_key(|group| {
             (!at_fault.is_some_and(|vcpu| group.vcpus.contains(&vcpu)), group.vcpus.len(), group.vcpus[0])
         });
-        let mut renamed = vec![0; groups.len()];
-        for (new, (old, _)) in groups.iter().enumerate() {
-            renamed[*old] = new;
+        for (number, group) in groups.iter().enumerate() {
+            group.vcpus.iter().for_each(|vcpu| vcpus[*vcpu as usize].group = number);
         }
-        vcpus.iter_mut().for_each(|vcpu| vcpu.group = renamed[vcpu.group]);
-        groups.into_iter().map(|(_, group)| group).collect()
+        groups
     }
 
     /// Returns the functions that tell places apart: the one that holds the code and the one that it was inlined from.
