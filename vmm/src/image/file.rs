@@ -308,16 +308,12 @@ fn find_note(
             let owner = &NOTE_OWNER[..NOTE_OWNER.len() - 1];
             if note.name() == owner && note.n_type(endian).0 == NOTE_TYPE && note.desc().len() >= 16 {
                 // Version 1 had less; what is not there is 0, and the version says so.
-                let word = |at: usize| match note.desc().get(at..at + 4) {
-                    Some(bytes) => bytes.try_into().map(u32::from_le_bytes).ok(),
-                    None => Some(0),
-                };
-                let long = |at: usize| Some(u64::from(word(at)?) | u64::from(word(at + 4)?) << 32);
+                let told = [note.desc(), &[0; 24]].concat();
                 return Some(ImageNote {
-                    abi_version: word(0)?,
-                    vector_stub_bytes: word(4)?,
-                    vector_stubs: long(8)?,
-                    fingerprint: long(16)?,
+                    abi_version: sites::word(&told, 0, 4) as u32,
+                    vector_stub_bytes: sites::word(&told, 4, 4) as u32,
+                    vector_stubs: sites::word(&told, 8, 8),
+                    fingerprint: sites::word(&told, 16, 8),
                 });
             }
         }
