@@ -1,18 +1,7 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
 //! [`run`] takes a [`Run`] and an [`Image`] and gives what it [`Found`]; a guest is our own or an unmodified Linux
-//! kernel. The rooms, from the ground up; each may import from those before it:
-//! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
-//! `image/`: what a guest's file holds: tables, call sites, symbols;
-//! `guest/`: the contract with our own guest: its memory, and what each vCPU says there;
-//! `machine/`: a machine ready to start, on KVM or in this process, and how its vCPUs are run;
-//! `observe/`: what a profile and a trace note;
-//! `sched/`: which vCPU runs when, which to stop on purpose, and the books on what befell each vCPU;
-//! `explain/`: who is at fault when a run fails in the guest;
-//! `run/`: what a run is to do, how it is watched, and its outcome;
-//! `engines/`: what runs a guest: this VMM, QEMU, or this VMM under a Linux kernel;
-//! `probes/`: what this host can do, measured on guests made for it;
-//! `worst/`: what it costs to lose the CPU at each instruction of a lock.
+//! kernel. docs/architecture.md has its rooms, from the ground up.
 
 mod engines;
 mod explain;
@@ -59,7 +48,7 @@ pub use host::sandbox::{
 };
 pub use host::text::{Span, nearest, printable};
 pub use image::author::{Author, LOCK_SOURCES};
-pub use image::disassemble::{Disassembler, Line, around};
+pub use image::disassemble::{Disassembler, Line};
 pub use image::file::{Entry, Image};
 pub use image::object::{ARMS, Arm, FILE_PREFIX, HEADER};
 pub use image::patch::{Edit, Form};
@@ -114,10 +103,10 @@ pub mod fuzz {
     targets! {
         fuzz_devices_answer_any_access: crate::engines::linux::devices::fuzzed::TARGET,
         fuzz_explain_whatever_a_guest_says_of_its_locks_all_queues_end: crate::explain::queues::fuzzed::TARGET,
-        fuzz_image_any_file_is_refused_or_can_be_asked_anything: crate::image::fuzzed::TARGET,
+        fuzz_image_any_file_is_refused_or_can_be_asked_anything: crate::image::fuzzed::IMAGE,
         fuzz_kernel_any_file_is_refused_or_loaded: crate::engines::linux::load::fuzzed::TARGET,
-        fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::lines::TARGET,
-        fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::object::TARGET,
+        fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::LINES,
+        fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::OBJECT,
         fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped: crate::engines::qemu::record::fuzzed::TARGET,
         fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do: crate::sched::tests::fairness::TARGET,
         fuzz_sections_of_any_ring_those_count_that_can_be: crate::observe::trace::sections::fuzzed::TARGET,

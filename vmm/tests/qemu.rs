@@ -169,8 +169,7 @@ fn a_section_without_a_lock_violates_exclusion() -> Check {
 
 #[apply(trial)]
 fn a_request_to_stop_ends_the_run() -> Check {
-    let window = Duration::from_secs(600);
-    match start_stoppable(&config().window(window), &AtomicBool::new(true)) {
+    match start_stoppable(&config().window(Duration::from_secs(600)), &AtomicBool::new(true)) {
         Err(RunError::Interrupted) => Ok(()),
         other => panic!("{other:?}"),
     }

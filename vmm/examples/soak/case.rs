@@ -8,7 +8,6 @@ use haltkick_vmm::{
     allowed_cpus,
 };
 
-/// Purpose of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Locks under all that befalls them.

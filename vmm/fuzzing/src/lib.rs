@@ -27,7 +27,6 @@ pub struct Target {
 }
 
 /// No inputs to begin with.
-#[must_use]
 pub fn no_seeds() -> Vec<Vec<u8>> {
     Vec::new()
 }
@@ -58,9 +57,6 @@ fn given(name: &str) -> Option<u64> {
 impl Target {
     /// Executes on the seeds, and on what is made up: HALTKICK_FUZZ_EXECUTIONS times, or for HALTKICK_FUZZ_SECONDS, from execution
     /// HALTKICK_FUZZ_FROM of HALTKICK_FUZZ_SEED on. With HALTKICK_FUZZ_CORPUS, a directory, leaves some of the inputs there.
-    ///
-    /// # Panics
-    /// If an execution does.
     pub fn run(&self) {
         let (seed, from) =
             (given("HALTKICK_FUZZ_SEED").unwrap_or(1), given("HALTKICK_FUZZ_FROM").unwrap_or(0));
@@ -133,7 +129,6 @@ impl Random {
 
 /// `whole` with some of its bytes from `from` on changed, as `edits` say: three bytes for a place, one for how much, and what is
 /// written there.
-#[must_use]
 pub fn edited(whole: &[u8], edits: &[u8], from: usize) -> Vec<u8> {
     const INTERESTING: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 1 << 31, 1 << 63, u64::MAX];
     let mut bytes = whole.to_vec();
@@ -158,19 +153,16 @@ pub struct Script<'s>(&'s [u8]);
 
 impl<'s> Script<'s> {
     /// The numbers in `bytes`.
-    #[must_use]
     pub fn new(bytes: &'s [u8]) -> Self {
         Self(bytes)
     }
 
     /// Whether only zeros will come.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The bytes that are left.
-    #[must_use]
     pub fn rest(&self) -> &'s [u8] {
         self.0
     }

@@ -21,9 +21,7 @@ const LINES: usize = 16;
 impl Target {
     /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. `head` bytes of each
     /// seed stand before that. HALTKICK_FUZZ_KIB says how long the shorter ones are, of which the longer ones are four times.
-    ///
-    /// # Panics
-    /// If an execution does, or where time grows faster than length.
+    /// Panics where time grows faster than length.
     pub fn grow(&self, head: usize) {
         let bytes = given("HALTKICK_FUZZ_KIB").unwrap_or(KIB) as usize * 1024;
         let mut shapes = 0;

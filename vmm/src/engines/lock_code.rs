@@ -13,7 +13,6 @@ use crate::run::asked::OurGuest;
 /// How an instruction belongs to the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It is a part of the lock's code.
     Code,
     /// The lock has been taken: it is the first one behind the call.
     Taken,
@@ -36,18 +35,21 @@ pub(crate) struct LockCode {
 }
 
 impl LockCode {
-    /// The code of the lock that `asked` takes.
-    pub(crate) fn new(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
+    /// The code of the lock that `asked` takes, and if it `tries`, of the function that takes the lock if it is free, which is said to have
+    /// taken it whatever it answers.
+    pub(crate) fn new(asked: OurGuest<'_>, image: &Image, tries: bool) -> Result<Self, RunError> {
         let name = &asked.ours.lock;
         let missing = || RunError::usage(format!("lock '{name}' has no functions that could be watched"));
         let lock = image.locks.iter().position(|lock| lock.name == *name).ok_or_else(missing)?;
         let calls = image.calls(lock, asked.guest.pv).ok_or_else(missing)?;
         let takes = [calls.lock, calls.read].into_iter().flatten().map(|entry| (entry, true));
         let gives = [calls.unlock, calls.read_unlock].into_iter().flatten().map(|entry| (entry, false));
-        let entries: Vec<_> = takes.chain(gives).collect();
+        let mut entries: Vec<_> = takes.chain(gives).collect();
         if entries.is_empty() {
             return Err(missing());
         }
+        let try_lock = image.try_lock(lock, asked.guest.pv).filter(|_| tries);
+        entries.extend(try_lock.map(|entry| (entry, true)));
         let edits = if asked.ours.patch { image.edits(lock, asked.guest.pv)? } else { vec![] };
         let inline = edits.iter().filter_map(|edit| match edit.form {
             Form::Inline(target) => Some((edit.address..edit.address + edit.after.len() as u64, target)),
@@ -62,15 +64,6 @@ impl LockCode {
             places: vec![None; vcpus],
             taking: 0,
         })
-    }
-
-    /// The code with the function that takes the lock if it is free. That function is said to have taken it whatever it answers.
-    pub(crate) fn with_try(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
-        let mut code = Self::new(asked, image)?;
-        let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock);
-        let try_lock = lock.and_then(|lock| image.try_lock(lock, asked.guest.pv));
-        code.entries.extend(try_lock.map(|entry| (entry, true)));
-        Ok(code)
     }
 
     /// Whether the vCPU of `step` is about to take the lock, or to release it, by the instruction.

@@ -20,7 +20,6 @@ const MOST_EACH: u32 = 24;
 const ONE_IN: u64 = 16;
 /// Handlers at the same time that contend for their lock.
 const CROWD: usize = 2;
-/// Nanoseconds for which a vCPU is off.
 const OFF_NS: u64 = 3_000;
 /// Instructions of all vCPUs in a row without one that counts, after which there is none left to meet: a round of sections is shorter.
 const ENOUGH: u32 = 1_000_000;
@@ -83,7 +82,6 @@ pub(super) struct Meddler {
     constant: u64,
     /// Contents of registers when the lock's functions returned last: numbers and addresses that it works with.
     seen: [u64; SEEN],
-    /// Addresses of [`VOID`].
     void: BTreeSet<u64>,
     /// vCPU 0 has let others start: they, and soon it, are in the workload.
     has_begun: bool,
@@ -105,7 +103,7 @@ impl Meddler {
         let mut random = SplitMix::new(asked.guest.seed ^ u64::from(asked.guest.vcpus) << 32);
         let constant = random.next();
         Ok(Self {
-            code: LockCode::with_try(asked, image)?,
+            code: LockCode::new(asked, image, true)?,
             object: image.object_addresses(&asked.ours.lock),
             interrupts,
             met: BTreeMap::new(),

@@ -122,7 +122,7 @@ pub(crate) fn look(
 ) {
     // The witness cannot tell vCPUs of two guests apart.
     let machine = run.engine.machine().filter(|_| run.guests.len() == 1);
-    let code = machine.and_then(|_| LockCode::with_try(run.our(0), image).ok());
+    let code = machine.and_then(|_| LockCode::new(run.our(0), image, true).ok());
     let (Some(machine), Some(code)) = (machine, code) else { return };
     let at_ns = TscRate::of_khz(machine.costs.clock_khz).nanoseconds(Ticks(meeting.tsc)).0;
     let before = [Some(&meeting.came), meeting.inside.as_ref(), meeting.released.as_ref()];

@@ -159,7 +159,6 @@ pub(super) fn run(
     })
 }
 
-/// The facts about a guest on this machine.
 fn seen<'a>(asked: OurGuest<'a>, image: &'a Image, chosen: Chosen, machine: &'a Machine) -> GuestFacts<'a> {
     GuestFacts {
         asked,

@@ -10,7 +10,6 @@ mod text;
 mod verdict;
 mod word;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Serialize, Serializer};
@@ -26,7 +25,7 @@ use crate::machine::build::Machine;
 use crate::observe::{Where, Whereabouts};
 use crate::sched::Finished;
 
-use queues::{Locks, Nodes};
+use queues::Locks;
 
 pub(crate) use meeting::Seen;
 pub use meeting::{Meeting, Passage};
@@ -35,9 +34,6 @@ pub(crate) use queues::{forbids_stealing, left_behind};
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 
-/// Instructions that are shown before and after the one that a vCPU stands at.
-const CODE_BEFORE: usize = 3;
-const CODE_AFTER: usize = 3;
 /// Most bytes of a function that are decoded to find where its instructions begin.
 const LONGEST_FUNCTION: u64 = 64 << 10;
 
@@ -128,7 +124,7 @@ pub struct Location {
 }
 
 /// One lock.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LockState {
     /// Its index.
     pub lock: u32,
@@ -152,7 +148,6 @@ pub struct LockState {
     pub waiters: Vec<u32>,
 }
 
-/// The inputs of an explanation.
 pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
@@ -184,15 +179,14 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         find_waiting_holders(scene, &mut vcpus);
     }
     let of_run = Locks::new(&scene.machine.memory, scene.locks);
-    let nodes = of_run.and_then(|locks| Nodes::new(&scene.machine.memory, locks));
-    let locks = lock_states(scene, &vcpus, of_run, nodes.as_ref());
+    let locks = lock_states(scene, &vcpus, of_run.as_ref());
     let meeting = match scene.error {
         RunError::ExclusionViolated(_) => Meeting::of(scene),
         _ => None,
     };
     let verdict = verdict::verdict(scene.error, meeting.as_ref(), &vcpus, &locks);
     let groups = Places::new(scene).group(&mut vcpus, verdict.vcpu);
-    let sleepers = nodes.and_then(|nodes| nodes.census());
+    let sleepers = of_run.and_then(|locks| locks.census());
     Some(Explanation { verdict, meeting, locks, sleepers, groups, vcpus })
 }
 
@@ -249,13 +243,7 @@ fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
     TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
 }
 
-fn lock_states(
-    scene: &Scene<'_>,
-    vcpus: &[VcpuState],
-    of_run: Option<Locks>,
-    nodes: Option<&Nodes<'_>>,
-) -> Vec<LockState> {
-    let links = nodes.map(Nodes::links);
+fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>>) -> Vec<LockState> {
     let all = (0..scene.locks).map(|lock| {
         let oracle = scene.machine.memory.oracle(lock);
         let doing = |activity: &str| -> Vec<u32> {
@@ -270,7 +258,7 @@ fn lock_states(
         let left_tsc = oracle.left_tsc.load(Ordering::Relaxed);
         let heads = doing(Activity::Head.name());
         let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
-        let (word, queue) = in_memory(&scene.machine.memory, lock, (of_run, nodes, links.as_ref()), is_first);
+        let queue = of_run.and_then(|locks| locks.queue(lock, is_first));
         LockState {
             lock,
             owner,
@@ -282,7 +270,7 @@ fn lock_states(
                 .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
             holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
-            word,
+            word: of_run.and_then(|locks| locks.word(lock)),
             queue,
             heads,
             waiters: doing(Activity::Waiter.name()),
@@ -295,42 +283,23 @@ fn lock_states(
     all.filter(is_used).collect()
 }
 
-/// The word and the queue of a lock, as they lie in memory.
-fn in_memory(
-    memory: &Memory,
-    lock: u32,
-    (of_run, nodes, links): (Option<Locks>, Option<&Nodes<'_>>, Option<&HashMap<u32, u32>>),
-    is_first: impl Fn(u32) -> bool,
-) -> (Option<Word>, Option<Queue>) {
-    let place = of_run.and_then(|locks| Some((locks.format, locks.read(memory, lock)?)));
-    let Some((format, (address, bytes))) = place else { return (None, None) };
-    let [a, b, c, d, ..] = bytes;
-    let queue = nodes
-        .zip(links)
-        .and_then(|(nodes, links)| nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first));
-    (word::decode(address, bytes, format), queue)
-}
-
 /// The state of the lock that `vcpu` is at, of `locks`, in words: its word, and how many queue; `None` where the guest does not say what
 /// its locks look like.
 pub(crate) fn lock_in_words(memory: &Memory, vcpu: u32, locks: u32) -> Option<String> {
     let said = |vcpu| &memory.area(vcpu).activity;
     // Relaxed: nothing runs while this is read.
     let lock = said(vcpu).lock.load(Ordering::Relaxed);
-    let is_there = Locks::new(memory, locks).filter(|_| lock < locks);
-    let nodes = is_there.and_then(|locks| Nodes::new(memory, locks));
-    let links = nodes.as_ref().map(Nodes::links);
+    let of_run = Locks::new(memory, locks).filter(|_| lock < locks)?;
     let leads = [Activity::Head, Activity::Holder];
     let is_first = |other| {
         let of_lock = said(other).lock.load(Ordering::Relaxed) == lock;
         of_lock && leads.contains(&Activity::of(memory.area(other)))
     };
-    let (word, queue) = in_memory(memory, lock, (is_there, nodes.as_ref(), links.as_ref()), is_first);
-    let queue = queue.map(|queue| {
+    let queue = of_run.queue(lock, is_first).map(|queue| {
         let least = if queue.from_head { "" } else { "at least " };
         format!("; {least}{} in the queue", queue.vcpus.len())
     });
-    Some(word?.meaning + &queue.unwrap_or_default())
+    Some(of_run.word(lock)?.meaning + &queue.unwrap_or_default())
 }
 
 /// Names places and gathers the vCPUs that are at the same one.
@@ -348,12 +317,12 @@ impl<'a> Places<'a> {
     fn group(&mut self, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         let mut keys = Vec::new();
-        for vcpu in vcpus.iter_mut() {
+        for vcpu in vcpus.iter() {
             let function = vcpu.caller.or(vcpu.rip).map(|address| self.function(address));
             // The one at fault stands alone.
             let alone = (Some(vcpu.vcpu) == at_fault).then_some(vcpu.vcpu);
             let key = (place_name(vcpu.at), vcpu.activity, vcpu.lock, function, alone);
-            vcpu.group = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
+            let place = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
                 keys.push(key);
                 groups.push(Group {
                     vcpus: Vec::new(),
@@ -367,26 +336,19 @@ impl<'a> Places<'a> {
                 });
                 groups.len() - 1
             });
-            let group = &mut groups[vcpu.group];
+            let group = &mut groups[place];
             group.vcpus.push(vcpu.vcpu);
             widen(&mut group.off_ns, vcpu.off_ns);
             widen(&mut group.asked_ns, vcpu.asked_ns);
         }
-        Self::order(groups, vcpus, at_fault)
-    }
-
-    /// The one at fault first, then from small groups to large ones: what is rare is what is interesting.
-    fn order(groups: Vec<Group>, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
-        let mut groups: Vec<_> = groups.into_iter().enumerate().collect();
-        groups.sort_by_key(|(_, group)| {
+        // The one at fault first, then from small groups to large ones: what is rare is what is interesting.
+        groups.sort_by_key(|group| {
             (!at_fault.is_some_and(|vcpu| group.vcpus.contains(&vcpu)), group.vcpus.len(), group.vcpus[0])
         });
-        let mut renamed = vec![0; groups.len()];
-        for (new, (old, _)) in groups.iter().enumerate() {
-            renamed[*old] = new;
+        for (number, group) in groups.iter().enumerate() {
+            group.vcpus.iter().for_each(|vcpu| vcpus[*vcpu as usize].group = number);
         }
-        vcpus.iter_mut().for_each(|vcpu| vcpu.group = renamed[vcpu.group]);
-        groups.into_iter().map(|(_, group)| group).collect()
+        groups
     }
 
     /// Returns the functions that tell places apart: the one that holds the code and the one that it was inlined from.
@@ -408,7 +370,7 @@ impl<'a> Places<'a> {
             let len = symbol.size.min(LONGEST_FUNCTION);
             let code = self.scene.machine.memory.read(symbol.address, len)?;
             let lines = self.disassembler.decode(&code, symbol.address);
-            Some(around(&lines, rip, CODE_BEFORE, CODE_AFTER).to_vec())
+            Some(around(&lines, rip).to_vec())
         });
         Location {
             address: rip,

@@ -216,18 +216,8 @@ mod tests {
 
     #[test]
     fn the_count_of_entries_is_not_given_for_the_vcpu_inside() {
-        let mut lock = LockState {
-            lock: 0,
-            owner: Some(3),
-            last: Some(3),
-            left_ns: None,
-            holders: vec![3],
-            entered: 101,
-            word: None,
-            queue: None,
-            heads: vec![],
-            waiters: vec![],
-        };
+        let (owner, holders) = (Some(3), vec![3]);
+        let mut lock = LockState { owner, last: owner, holders, entered: 101, ..LockState::default() };
         let first = |lock: &LockState| lock.to_string().lines().next().unwrap().to_owned();
         assert_eq!(
             first(&lock),

@@ -164,7 +164,6 @@ fn for_time(off_ns: Option<u64>) -> String {
     off_ns.map_or_else(String::new, |ns| format!(" for {}", duration(ns)))
 }
 
-/// Judges a lock that a vCPU holds.
 fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = for_time(owner.off_ns);
@@ -256,18 +255,8 @@ mod tests {
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
-        LockState {
-            lock: 0,
-            owner,
-            last: None,
-            left_ns: None,
-            holders: vec![],
-            entered: 1,
-            word: None,
-            queue: None,
-            heads: heads.to_vec(),
-            waiters: waiters.to_vec(),
-        }
+        let (heads, waiters) = (heads.to_vec(), waiters.to_vec());
+        LockState { owner, entered: 1, heads, waiters, ..LockState::default() }
     }
 
     fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {

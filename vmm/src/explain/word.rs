@@ -78,7 +78,7 @@ pub(super) fn forbids_stealing(bytes: [u8; 8], format: u32) -> bool {
     }
 }
 
-fn halves(bytes: [u8; 8]) -> [u32; 2] {
+pub(super) fn halves(bytes: [u8; 8]) -> [u32; 2] {
     [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
 

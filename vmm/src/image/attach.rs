@@ -6,15 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_hypercalls::{
-    ACTIVITY_ANY, IMPORTS_SECTION, Import, LOCK_EVENTS, LockFlags, LockObject, LockObjects, MAX_OBJECTS,
-    OBJECTS_SECTION,
+    ACTIVITY_ANY, IMPORTS_SECTION, Import, LockFlags, LockObject, LockObjects, MAX_OBJECTS, OBJECTS_SECTION,
 };
 use object::{Object as _, ObjectSection as _};
 
 use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::file::{Entry, IMAGE_END, Image, parse, text};
-use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Used, Wanted};
+use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Wanted};
 use crate::image::sites::{Calls, word};
 
 impl Image {
@@ -29,14 +28,14 @@ impl Image {
             if wanted.iter().any(|known| known.name == name) {
                 continue;
             }
-            let arm = || ARMS.iter().find(|arm| arm.name == name && !self.has_lock(name)).map(Wanted::arm);
+            let is_own = self.locks.iter().any(|lock| lock.name == name);
+            let arm = || ARMS.iter().find(|arm| arm.name == name && !is_own).map(Wanted::arm);
             let file = name.strip_prefix(FILE_PREFIX).map(|path| Wanted::file(Path::new(path)));
             wanted.extend(file.or_else(arm));
         }
         if wanted.is_empty() { Ok(self) } else { self.with_linked(&wanted) }
     }
 
-    /// Attaches lock objects.
     pub(super) fn with_linked(self, wanted: &[Wanted]) -> Result<Self, RunError> {
         let path = self.path.clone();
         let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
@@ -50,13 +49,8 @@ impl Image {
         let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
         let mut points: Vec<String> = self.points.iter().map(|point| point.name.clone()).collect();
         for wanted in wanted {
-            let mut offer = Offer {
-                imports: &room.imports,
-                events: &mut events,
-                slots: LOCK_EVENTS,
-                points: &mut points,
-                used: Used::default(),
-            };
+            let (imports, events, points) = (&room.imports, &mut events, &mut points);
+            let mut offer = Offer { imports, events, points, has_points: false, takes_memory: false };
             let object = named(&wanted.path)
                 .and_then(|()| wanted.link(end, &mut offer))
                 .map_err(|reason| RunError::LockObject { path: wanted.path.clone(), reason })?;
@@ -124,7 +118,6 @@ fn point_of_object(name: String) -> Entry {
     Entry { name, summary: "a point of a lock object".into(), flags: ACTIVITY_ANY, times: vec![] }
 }
 
-/// Room that an image has for objects.
 struct Room {
     imports: BTreeMap<String, u64>,
     /// Offset of the table of objects in the image's file.
@@ -132,7 +125,6 @@ struct Room {
 }
 
 impl Room {
-    /// Returns the room of an ELF file.
     fn of(elf: &[u8]) -> Result<Self, String> {
         const NONE: &str = "takes no lock objects: it was built before there were any";
         let file = object::File::parse(elf).map_err(|_| NONE)?;
@@ -230,77 +222,6 @@ fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
         put(base + std::mem::offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
         for (slot, end) in [object.heap.start, object.heap.end].into_iter().enumerate() {
             put(base + std::mem::offset_of!(LockObject, heap) + 8 * slot, end, 8);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::image::made::SMALL_OBJECT;
-    use crate::image::made::guest::small_image;
-
-    /// Returns the error for a lock object behind the small image with changes: at a place, these bytes.
-    fn said(changes: &[(usize, &[u8])]) -> String {
-        let mut file = small_image().to_vec();
-        for (at, bytes) in changes {
-            file[*at..at + bytes.len()].copy_from_slice(bytes);
-        }
-        let image = parse(Path::new("changed"), Cow::Owned(file)).expect("that is right of it");
-        image
-            .with_linked(&[Wanted::bytes(Path::new("small.o"), SMALL_OBJECT)])
-            .expect_err("that is wrong of it")
-            .to_string()
-    }
-
-    /// Returns the place of a section's header in the small image.
-    fn header(section: usize) -> usize {
-        word(small_image(), 40, 8) as usize + 64 * section
-    }
-
-    #[test]
-    fn names_of_objects_are_no_commands_to_a_terminal() {
-        let name = small_image().windows(7).position(|bytes| bytes == b"hk_now\0").expect("it has one");
-        let said = said(&[(name, b"\x1b")]);
-        assert!(said.contains("hk_now") && said == printable(&said), "{said:?}");
-    }
-
-    #[test]
-    fn objects_whose_names_are_no_text_are_refused_in_one_line() {
-        use std::os::unix::ffi::OsStrExt as _;
-        let linked = |name: &[u8]| {
-            let image = parse(Path::new("small"), Cow::Owned(small_image().to_vec())).expect("an image");
-            image.with_linked(&[Wanted::bytes(Path::new(std::ffi::OsStr::from_bytes(name)), SMALL_OBJECT)])
-        };
-        for name in [
-            &b"l\xe4ock.o"[..],
-            b"two\nlines.o",
-            b"\x1b[2J.o",
-            "\u{202e}o.kcol".as_bytes(),
-            "as-shown-\u{fffd}.o".as_bytes(),
-        ] {
-            let said = linked(name).expect_err("no such name").to_string();
-            assert!(said.contains("no UTF-8, or has control characters: rename it"), "{said:?}");
-            assert_eq!(said, printable(&said));
-        }
-        let name = "l\u{e4}ock, the second.o";
-        let image = linked(name.as_bytes()).expect("a name like any other");
-        assert_eq!(image.locks.last().expect("it was linked").name, format!("{FILE_PREFIX}{name}"));
-    }
-
-    #[test]
-    fn a_broken_table_of_objects_and_too_many_segments_are_refused() {
-        const OBJECTS: usize = 2;
-        for (changes, expected) in [
-            (vec![(header(OBJECTS) + 24, &(u64::MAX - 7).to_le_bytes()[..])], "is cut short"),
-            // ELF: 0xffff segments means that the first section's header states their number.
-            (
-                vec![(Headers::NUMBER, &[0xff, 0xff][..]), (header(0) + 44, &[3, 0, 0, 0])],
-                "has too many segments",
-            ),
-        ] {
-            let said = said(&changes);
-            assert!(said.contains(expected), "{said}: no `{expected}`");
         }
     }
 }

@@ -90,12 +90,10 @@ impl Image {
     }
 }
 
-/// The lines around the instruction at `address`: up to `before` of them before it and `after` of them after it.
-/// Empty when no instruction begins there.
-#[must_use]
-pub fn around(lines: &[Line], address: u64, before: usize, after: usize) -> &[Line] {
+/// The lines around the instruction at `address`, up to three at each side. Empty when no instruction begins there.
+pub(crate) fn around(lines: &[Line], address: u64) -> &[Line] {
     match lines.binary_search_by_key(&address, |line| line.address) {
-        Ok(at) => &lines[at.saturating_sub(before)..lines.len().min(at + after + 1)],
+        Ok(at) => &lines[at.saturating_sub(3)..lines.len().min(at + 4)],
         Err(_) => &[],
     }
 }
@@ -146,13 +144,13 @@ mod tests {
 
     #[test]
     fn a_window_of_lines_ends_where_the_function_does() {
-        // nop; pause; ret
+        // Five times nop; pause; ret
         let image = Image::embedded();
-        let lines = Disassembler::new(&image).decode(&[0x90, 0xf3, 0x90, 0xc3], 0x1000);
-        let text: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
+        let code = [0x90, 0x90, 0x90, 0x90, 0x90, 0xf3, 0x90, 0xc3];
+        let lines = Disassembler::new(&image).decode(&code, 0x1000);
+        let text: Vec<_> = lines.iter().skip(4).map(|line| line.text.as_str()).collect();
         assert_eq!(text, ["nop", "pause", "ret"]);
-        assert_eq!(around(&lines, 0x1001, 1, 1).len(), 3);
-        assert_eq!(around(&lines, 0x1000, 2, 0).len(), 1);
-        assert!(around(&lines, 0x1002, 1, 1).is_empty());
+        let lengths = [0x1000, 0x1003, 0x1005, 0x1006].map(|address| around(&lines, address).len());
+        assert_eq!(lengths, [4, 7, 5, 0]);
     }
 }

@@ -10,13 +10,13 @@ use haltkick_hypercalls::{
     LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{Endianness, Object as _, ObjectSection as _, elf};
+use object::{Endianness, elf};
 
 use crate::host::error::RunError;
 use crate::host::input;
 use crate::host::text::printable;
 use crate::image::object::LinkedObject;
-use crate::image::sites::{self, Calls, MOST_RECORDS, Site};
+use crate::image::sites::{self, Calls, Site};
 use crate::image::symbols::{Inflated, Lines, Symbols};
 use crate::image::{IMAGE_BASE, Segment};
 
@@ -169,12 +169,6 @@ impl Image {
         self.path == Path::new("(embedded)")
     }
 
-    /// Whether one of its locks has this name.
-    #[must_use]
-    pub fn has_lock(&self, name: &str) -> bool {
-        self.locks.iter().any(|lock| lock.name == name)
-    }
-
     /// The file that it was read from, with the lock objects that were linked behind it.
     #[must_use]
     pub fn elf(&self) -> &[u8] {
@@ -229,50 +223,50 @@ fn image_error(path: &Path, reason: impl Into<String>) -> RunError {
 }
 
 pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
-    let bytes = &*elf;
-    let error = |reason: &str| image_error(path, reason);
+    parsed(path, elf).map_err(|reason| image_error(path, reason))
+}
+
+/// An error is the end of a sentence that begins with the image's name.
+fn parsed(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, String> {
     const NOT_AN_IMAGE: &str =
         "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
-    let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| error(NOT_AN_IMAGE))?;
-    let endian = header.endian().map_err(|_| error(NOT_AN_IMAGE))?;
+    let bytes = &*elf;
+    let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| NOT_AN_IMAGE)?;
+    let endian = header.endian().map_err(|_| NOT_AN_IMAGE)?;
     // A big-endian file would be read partly in its own byte order and partly as x86-64's.
-    if endian != Endianness::Little {
-        return Err(error(NOT_AN_IMAGE));
+    let is_little = endian == Endianness::Little;
+    let (machine, kind) = (header.e_machine.get(endian), header.e_type.get(endian));
+    if !is_little || machine != elf::EM_X86_64 || kind != elf::ET_EXEC {
+        return Err(NOT_AN_IMAGE.into());
     }
-    if header.e_machine.get(endian) != elf::EM_X86_64 || header.e_type.get(endian) != elf::ET_EXEC {
-        return Err(error(NOT_AN_IMAGE));
-    }
-    let program_headers =
-        header.program_headers(endian, bytes).map_err(|_| error("has broken program headers"))?;
-    if program_headers.len() > MOST_SEGMENTS {
-        let reason = format!("has {} segments: {MOST_SEGMENTS} are the most", program_headers.len());
-        return Err(error(&reason));
+    let headers = header.program_headers(endian, bytes).map_err(|_| "has broken program headers")?;
+    if headers.len() > MOST_SEGMENTS {
+        return Err(format!("has {} segments: {MOST_SEGMENTS} are the most", headers.len()));
     }
 
-    let note = find_note(endian, program_headers, bytes)
-        .ok_or_else(|| error("has no Haltkick note: it is not a Haltkick guest"))?;
-    check_note(path, &note)?;
+    let note = find_note(endian, headers, bytes).ok_or("has no Haltkick note: it is not a Haltkick guest")?;
+    check_note(&note)?;
 
-    let (segments, end) = load_segments(path, endian, program_headers, bytes)?;
+    let (segments, end) = load_segments(endian, headers, bytes)?;
     let inside = |address: u64, size: u64| {
         address >= IMAGE_BASE && address.checked_add(size).is_some_and(|last| last <= end)
     };
     let entry = header.e_entry.get(endian);
     let stub_bytes = u64::from(note.vector_stub_bytes);
     if !inside(entry, 1) || !inside(note.vector_stubs, stub_bytes.saturating_mul(256)) {
-        return Err(error("has an entry point or vector stubs outside its own memory"));
+        return Err("has an entry point or vector stubs outside its own memory".into());
     }
 
-    let file = object::File::parse(bytes).map_err(|_| error("has broken section headers"))?;
-    let locks = descriptors(path, &file, LOCKS_SECTION)?;
+    let file = object::File::parse(bytes).map_err(|_| "has broken section headers")?;
+    let locks = descriptors(&file, LOCKS_SECTION)?;
     Ok(Image {
         path: path.to_owned(),
-        sites: sites::sites(&file, &segments, end).map_err(|reason| image_error(path, reason))?,
-        calls: sites::calls(&file, &segments, locks.len()).map_err(|reason| image_error(path, reason))?,
+        sites: sites::sites(&file, &segments, end)?,
+        calls: sites::calls(&file, &segments, locks.len())?,
         locks,
-        workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
-        points: descriptors(path, &file, POINTS_SECTION)?,
-        events: events(path, &file)?,
+        workloads: descriptors(&file, WORKLOADS_SECTION)?,
+        points: descriptors(&file, POINTS_SECTION)?,
+        events: events(&file)?,
         entry,
         end,
         vector_stubs: note.vector_stubs,
@@ -286,21 +280,19 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
 }
 
 /// Refuses an image that was built for another ABI.
-fn check_note(path: &Path, note: &ImageNote) -> Result<(), RunError> {
+fn check_note(note: &ImageNote) -> Result<(), String> {
     if note.abi_version != ABI_VERSION {
-        let reason = format!(
+        return Err(format!(
             "was built for ABI version {}, this haltkick speaks version {ABI_VERSION}: rebuild the image",
             note.abi_version
-        );
-        return Err(image_error(path, reason));
+        ));
     }
     if note.fingerprint != 0 && note.fingerprint != ABI_FINGERPRINT {
-        let reason = format!(
+        return Err(format!(
             "was built from another state of the ABI (fingerprint {:#x}) than this haltkick ({ABI_FINGERPRINT:#x}): rebuild \
              the image",
             note.fingerprint
-        );
-        return Err(image_error(path, reason));
+        ));
     }
     Ok(())
 }
@@ -316,16 +308,12 @@ fn find_note(
             let owner = &NOTE_OWNER[..NOTE_OWNER.len() - 1];
             if note.name() == owner && note.n_type(endian).0 == NOTE_TYPE && note.desc().len() >= 16 {
                 // Version 1 had less; what is not there is 0, and the version says so.
-                let word = |at: usize| match note.desc().get(at..at + 4) {
-                    Some(bytes) => bytes.try_into().map(u32::from_le_bytes).ok(),
-                    None => Some(0),
-                };
-                let long = |at: usize| Some(u64::from(word(at)?) | u64::from(word(at + 4)?) << 32);
+                let told = [note.desc(), &[0; 24]].concat();
                 return Some(ImageNote {
-                    abi_version: word(0)?,
-                    vector_stub_bytes: word(4)?,
-                    vector_stubs: long(8)?,
-                    fingerprint: long(16)?,
+                    abi_version: sites::word(&told, 0, 4) as u32,
+                    vector_stub_bytes: sites::word(&told, 4, 4) as u32,
+                    vector_stubs: sites::word(&told, 8, 8),
+                    fingerprint: sites::word(&told, 16, 8),
                 });
             }
         }
@@ -335,28 +323,25 @@ fn find_note(
 
 /// The loadable segments with their zero-filled tails left out (guest memory starts zeroed), and the end of all.
 fn load_segments(
-    path: &Path,
     endian: Endianness,
     headers: &[elf::ProgramHeader64<Endianness>],
     bytes: &[u8],
-) -> Result<(Vec<Segment>, u64), RunError> {
+) -> Result<(Vec<Segment>, u64), String> {
     let (mut segments, mut end) = (Vec::<Segment>::new(), IMAGE_BASE);
     let mut taken: Vec<Range<u64>> = Vec::new();
     for header in headers.iter().filter(|header| header.p_type(endian) == elf::PT_LOAD) {
         let (address, size) = (header.p_vaddr(endian), header.p_memsz(endian));
-        let data = header
-            .data(endian, bytes)
-            .map_err(|()| image_error(path, "is cut short: a segment is missing"))?;
+        let data = header.data(endian, bytes).map_err(|()| "is cut short: a segment is missing")?;
         let last = address.checked_add(size).filter(|&last| address >= IMAGE_BASE && last <= IMAGE_END);
         let (Some(last), true) = (last, data.len() as u64 <= size) else {
-            let reason =
-                format!("has a segment at {address:#x} that is not within {IMAGE_BASE:#x}..{IMAGE_END:#x}");
-            return Err(image_error(path, reason));
+            return Err(format!(
+                "has a segment at {address:#x} that is not within {IMAGE_BASE:#x}..{IMAGE_END:#x}"
+            ));
         };
         // Each copies its bytes: those that overlap could name the same ones many thousand times.
         let place = taken.partition_point(|other| other.end <= address);
         if size > 0 && taken.get(place).is_some_and(|other| other.start < last) {
-            return Err(image_error(path, format!("has segments that overlap at {address:#x}")));
+            return Err(format!("has segments that overlap at {address:#x}"));
         }
         if size > 0 {
             taken.insert(place, address..last);
@@ -366,25 +351,9 @@ fn load_segments(
         segments.push(Segment { address, executable, bytes: data.to_vec() });
     }
     if segments.is_empty() {
-        return Err(image_error(path, "has nothing to load"));
+        return Err("has nothing to load".into());
     }
     Ok((segments, end))
-}
-
-fn section<'a>(
-    path: &Path,
-    file: &object::File<'a>,
-    name: &str,
-    record: usize,
-) -> Result<&'a [u8], RunError> {
-    let data = file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
-    if data.is_empty() || data.len() % record != 0 {
-        return Err(image_error(path, format!("has no section {name} of {record}-byte records")));
-    }
-    if data.len() / record > MOST_RECORDS {
-        return Err(image_error(path, format!("has more than {MOST_RECORDS} records in {name}")));
-    }
-    Ok(data)
 }
 
 pub(super) fn text(field: &[u8]) -> String {
@@ -392,26 +361,33 @@ pub(super) fn text(field: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&field[..used]))
 }
 
-fn descriptors(path: &Path, file: &object::File<'_>, name: &str) -> Result<Vec<Entry>, RunError> {
-    use std::mem::offset_of;
-    let records = section(path, file, name, size_of::<Descriptor>())?.chunks_exact(size_of::<Descriptor>());
-    Ok(records
-        .map(|record| {
-            let (flags, times) = (offset_of!(Descriptor, flags), &record[offset_of!(Descriptor, times)..]);
-            Entry {
-                name: text(&record[offset_of!(Descriptor, name)..offset_of!(Descriptor, summary)]),
-                summary: text(&record[offset_of!(Descriptor, summary)..flags]),
-                flags: sites::word(record, flags, 4) as u32,
-                times: times.chunks_exact(16).take(TIMES).map(text).collect(),
-            }
-        })
-        .collect())
+/// The records of a section that an image must have.
+fn needed<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&'a [u8]>, String> {
+    let records = sites::records(file, name, size)?;
+    if records.is_empty() {
+        return Err(format!("has no section {name} of {size}-byte records"));
+    }
+    Ok(records)
 }
 
-fn events(path: &Path, file: &object::File<'_>) -> Result<Vec<String>, RunError> {
-    let names: Vec<_> = section(path, file, EVENTS_SECTION, 32)?.chunks_exact(32).map(text).collect();
+fn descriptors(file: &object::File<'_>, name: &str) -> Result<Vec<Entry>, String> {
+    use std::mem::offset_of;
+    let entry = |record: &[u8]| {
+        let (flags, times) = (offset_of!(Descriptor, flags), &record[offset_of!(Descriptor, times)..]);
+        Entry {
+            name: text(&record[offset_of!(Descriptor, name)..offset_of!(Descriptor, summary)]),
+            summary: text(&record[offset_of!(Descriptor, summary)..flags]),
+            flags: sites::word(record, flags, 4) as u32,
+            times: times.chunks_exact(16).take(TIMES).map(text).collect(),
+        }
+    };
+    Ok(needed(file, name, size_of::<Descriptor>())?.into_iter().map(entry).collect())
+}
+
+fn events(file: &object::File<'_>) -> Result<Vec<String>, String> {
+    let names: Vec<_> = needed(file, EVENTS_SECTION, 32)?.into_iter().map(text).collect();
     if names.len() > LOCK_EVENTS {
-        return Err(image_error(path, format!("has more than {LOCK_EVENTS} lock events")));
+        return Err(format!("has more than {LOCK_EVENTS} lock events"));
     }
     Ok(names)
 }

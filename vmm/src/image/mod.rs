@@ -12,7 +12,7 @@ pub(crate) mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
 #[cfg(test)]
-mod repeated;
+mod refused;
 pub(crate) mod sites;
 pub(crate) mod symbols;
 
@@ -28,11 +28,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Whether its access rights can be its own.
-    pub(crate) fn begins_a_page(&self) -> bool {
-        self.address.is_multiple_of(4096)
-    }
-
     pub(crate) fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
         let start = usize::try_from(address.checked_sub(self.address)?).ok()?;
         self.bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)

@@ -16,7 +16,7 @@ use object::{Object as _, ObjectSection as _};
 use crate::image::{IMAGE_BASE, Segment};
 
 /// Most records of a table: the guest that we build has some hundred call sites, and less of all else.
-pub(super) const MOST_RECORDS: usize = 4096;
+const MOST_RECORDS: usize = 4096;
 
 /// The lock operation of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,8 +165,8 @@ pub(crate) fn calls(
     Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())
 }
 
-/// The records of a section that an image may lack.
-fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&'a [u8]>, String> {
+/// The records of a section; none where the image lacks it.
+pub(super) fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&'a [u8]>, String> {
     let Some(section) = file.section_by_name(name) else { return Ok(vec![]) };
     let data = section.data().map_err(|_| format!("is cut short: section {name} is missing"))?;
     if data.len() % size != 0 {

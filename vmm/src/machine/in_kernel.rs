@@ -183,35 +183,49 @@ pub(crate) const ACCEPT_INTERRUPTS: [u8; 14] =
 /// `mov dx, PORT_KICK; out dx, eax`.
 const ANSWER: [u8; 5] = [0x66, 0xba, PORT_KICK as u8, (PORT_KICK >> 8) as u8, 0xef];
 
-/// VMCALL, and VMMCALL for AMD.
-pub(crate) const HYPERCALL: [[u8; 3]; 2] = [[0x0f, 0x01, 0xc1], [0x0f, 0x01, 0xd9]];
-/// Arguments: flags (0) and APIC id.
-pub(crate) const KVM_HC_KICK_CPU: u32 = 5;
-/// The x2APIC's interrupt command.
-pub(crate) const X2APIC_ICR: u32 = 0x830;
+/// Opcodes of `mov` to a register.
+pub(crate) const EAX: u8 = 0xb8;
+const ECX: u8 = 0xb9;
+pub(crate) const EDX: u8 = 0xba;
+
+pub(crate) fn mov(register: u8, value: u32) -> Vec<u8> {
+    [&[register][..], &value.to_le_bytes()].concat()
+}
+
+/// Code that wakes vCPU `other`, which halts, and leaves the result in EAX: KVM_HC_KICK_CPU(flags 0, APIC id), or the x2APIC's interrupt
+/// command.
+pub(crate) fn wake(backend: PvBackend, amd: bool, other: u32) -> Vec<u8> {
+    const KVM_HC_KICK_CPU: u32 = 5;
+    const X2APIC_ICR: u32 = 0x830;
+    const WRMSR: &[u8] = &[0x0f, 0x30];
+    const XOR_EAX_EAX: &[u8] = &[0x31, 0xc0];
+    const XOR_EBX_EBX: &[u8] = &[0x31, 0xdb];
+    /// VMCALL, and VMMCALL for AMD.
+    const HYPERCALL: [[u8; 3]; 2] = [[0x0f, 0x01, 0xc1], [0x0f, 0x01, 0xd9]];
+    match backend {
+        PvBackend::Ipi => {
+            let command = [mov(EAX, WAKE_VECTOR.into()), mov(ECX, X2APIC_ICR), mov(EDX, other)].concat();
+            [&command, WRMSR, XOR_EAX_EAX].concat()
+        }
+        _ => {
+            [&mov(EAX, KVM_HC_KICK_CPU), XOR_EBX_EBX, &mov(ECX, other), &HYPERCALL[usize::from(amd)]].concat()
+        }
+    }
+}
+
+/// Code that halts until the vCPU is woken.
+pub(crate) fn sleep(backend: PvBackend) -> &'static [u8] {
+    const STI_HLT_CLI: &[u8] = &[0xfb, 0xf4, 0xfa];
+    const HLT: &[u8] = &[0xf4];
+    if backend == PvBackend::Ipi { STI_HLT_CLI } else { HLT }
+}
 
 /// Says that it is there, then halts and reports, forever.
 fn sleeper(backend: PvBackend) -> Vec<u8> {
-    let mut code = if backend == PvBackend::Ipi { ACCEPT_INTERRUPTS.to_vec() } else { vec![] };
-    code.extend(REPORT);
-    let (sti, hlt, cli, jmp) = (0xfb, 0xf4, 0xfa, 0xeb);
-    let round: Vec<u8> = match backend {
-        PvBackend::Ipi => [sti, hlt, cli].into_iter().chain(REPORT).collect(),
-        _ => [hlt].into_iter().chain(REPORT).collect(),
-    };
-    code.extend(&round);
-    code.extend([jmp, (round.len() as u8 + 2).wrapping_neg()]);
-    code
-}
-
-/// Wakes vCPU 1 and answers with the result, forever. Registers are set from outside each time.
-fn waker(backend: PvBackend, amd: bool) -> Vec<u8> {
-    let mut code = match backend {
-        PvBackend::Ipi => vec![0x0f, 0x30, 0x31, 0xc0], // wrmsr; xor eax, eax
-        _ => HYPERCALL[usize::from(amd)].to_vec(),
-    };
-    code.extend(ANSWER);
-    code
+    const JMP: u8 = 0xeb;
+    let accept: &[u8] = if backend == PvBackend::Ipi { &ACCEPT_INTERRUPTS } else { &[] };
+    let round = [sleep(backend), &REPORT].concat();
+    [accept, &REPORT, &round, &[JMP, (round.len() as u8 + 2).wrapping_neg()]].concat()
 }
 
 const SLEEPER_CODE: u64 = PROBE_CODE;
@@ -246,7 +260,8 @@ fn run(vm: &mut Vm, backend: PvBackend, limit: Duration) -> Result<Known<()>, Ru
         return Ok(Err("this KVM does not offer to wake a halted vCPU (PV_UNHALT)".into()));
     }
     vm.memory.write(SLEEPER_CODE, &sleeper(backend));
-    vm.memory.write(WAKER_CODE, &waker(backend, is_amd(&vm.cpuid)));
+    // It wakes vCPU 1 and answers with the result, each time that it is set here.
+    vm.memory.write(WAKER_CODE, &[&wake(backend, is_amd(&vm.cpuid), 1)[..], &ANSWER].concat());
     for vcpu in &vm.vcpus {
         vm.set_system_registers(vcpu, Ring::Ring0)?;
     }
@@ -287,7 +302,7 @@ fn wake_twice(
     };
     let mut wake = move || {
         let mut wake = || {
-            set_wake(memory, waker, backend)?;
+            set_start(memory, waker, WAKER_CODE)?;
             expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return"))
         };
         if is_ready.recv().is_err() {
@@ -321,20 +336,6 @@ fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Known<()> {
         rflags: boot::START_FLAGS,
         ..Default::default()
     };
-    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
-}
-
-/// The arguments of a kick of vCPU 1: KVM_HC_KICK_CPU(flags 0, APIC id 1), or the x2APIC's interrupt command.
-fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Known<()> {
-    set_start(memory, vcpu, WAKER_CODE)?;
-    let mut registers = vcpu.fd.get_regs().map_err(|error| format!("registers cannot be read: {error}"))?;
-    match backend {
-        PvBackend::Ipi => {
-            (registers.rax, registers.rcx, registers.rdx) =
-                (u64::from(WAKE_VECTOR), u64::from(X2APIC_ICR), 1);
-        }
-        _ => (registers.rax, registers.rbx, registers.rcx) = (u64::from(KVM_HC_KICK_CPU), 0, 1),
-    }
     vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
 }
 

@@ -23,7 +23,7 @@ use crate::machine::{Ring, is_native};
 const ROUNDS: u64 = 500;
 /// When a loop is given up: a thousand times what it takes where it is interpreted.
 const TIME_LIMIT: Duration = Duration::from_millis(700);
-/// Times that each loop is timed at most.
+/// Times that each loop is timed.
 const LOOKS: u32 = 3;
 static RING0_RATE: OnceLock<f64> = OnceLock::new();
 
@@ -53,7 +53,11 @@ pub(crate) fn found_ring0_rate(rate: f64) -> f64 {
 fn instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
     vm.set_system_registers(&vm.vcpus[0], ring)?;
     vm.memory.write(PROBE_CODE, &CODE);
-    called_out(|| measure(&vm.memory, &mut vm.vcpus[0]))
+    called_out(|| {
+        let short = least(&vm.memory, &mut vm.vcpus[0], 1)?;
+        let long = least(&vm.memory, &mut vm.vcpus[0], 1 + ROUNDS)?;
+        Ok(2.0 * ROUNDS as f64 / long.saturating_sub(short).as_secs_f64().max(1e-9))
+    })
 }
 
 /// Does `work` under a timer: a probe that does not come back (a KVM that makes its exit fault forever) must not hang
@@ -68,20 +72,9 @@ fn called_out<T>(work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunErr
     done
 }
 
-fn measure(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
-    // Whatever disturbs a measurement (a cold first entry, a host that takes the CPU away) only makes it longer.
-    let mut short = Duration::MAX;
-    for _ in 0..LOOKS {
-        short = short.min(timed(memory, vcpu, 1)?);
-    }
-    let mut long = Duration::MAX;
-    for _ in 0..LOOKS {
-        long = long.min(timed(memory, vcpu, 1 + ROUNDS)?);
-        if is_native(rate(long.saturating_sub(short))) {
-            break;
-        }
-    }
-    Ok(rate(long.saturating_sub(short)))
+/// The time of a loop without what disturbs a measurement: a cold first entry, or a host that takes the CPU away, only makes it longer.
+fn least(memory: &Memory, vcpu: &mut KvmVcpu, rounds: u64) -> Result<Duration, RunError> {
+    (0..LOOKS).try_fold(Duration::MAX, |least, _| Ok(least.min(timed(memory, vcpu, rounds)?)))
 }
 
 /// Measures with loops long enough for the clock, for rings that turn out to be native.
@@ -92,16 +85,9 @@ pub(crate) fn precise_instructions_per_second(vm: &mut Vm, ring: Ring) -> Result
         return Ok(rough);
     }
     called_out(|| {
-        let mut best = Duration::MAX;
-        for _ in 0..LOOKS {
-            best = best.min(timed(&vm.memory, &mut vm.vcpus[0], NATIVE_ROUNDS)?);
-        }
+        let best = least(&vm.memory, &mut vm.vcpus[0], NATIVE_ROUNDS)?;
         Ok(2.0 * NATIVE_ROUNDS as f64 / best.as_secs_f64())
     })
-}
-
-fn rate(elapsed: Duration) -> f64 {
-    2.0 * ROUNDS as f64 / elapsed.as_secs_f64().max(1e-9)
 }
 
 fn timed(memory: &Memory, vcpu: &mut KvmVcpu, rounds: u64) -> Result<Duration, RunError> {

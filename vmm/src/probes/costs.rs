@@ -234,17 +234,6 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_take_the_flag_all_the_way() {
-        let flag = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            let one = scope.spawn(|| hand_over(&flag, 1, 0));
-            hand_over(&flag, 0, 0);
-            one.join().unwrap();
-        });
-        assert_eq!(flag.into_inner(), HAND_OVERS);
-    }
-
-    #[test]
     fn two_threads_on_one_cpu_take_turns() {
         let cpu = cpus::allowed_cpus()[0];
         let both = gaps(&[cpu], 2, Duration::from_millis(200)).unwrap();

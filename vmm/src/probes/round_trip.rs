@@ -10,7 +10,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
+use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea};
 use kvm_bindings::kvm_regs;
 
 use crate::engines::run;
@@ -18,6 +18,7 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::error::{RunError, system};
 use crate::host::{cpus, signal};
 use crate::image::file::Image;
+use crate::machine::in_kernel::{EAX, EDX, mov};
 use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::vm::Vm;
 use crate::machine::{PvBackend, Ring, boot, in_kernel};
@@ -65,8 +66,8 @@ impl RoundTrip {
         // Each way counts as one.
         let ways: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
         let through = duration_of_one(outcome.window, ways / 2)?;
-        let bare =
-            Bare::new(image, outcome.pv_backend, outcome.ring)?.measure(&hand_off.cpus, hand_off.window)?;
+        let mut vm = bare(image, outcome.pv_backend, outcome.ring)?;
+        let bare = measure(&mut vm, &hand_off.cpus, hand_off.window)?;
         Ok(Self { backend: outcome.pv_backend, through, bare })
     }
 }
@@ -80,81 +81,74 @@ fn duration_of_one(all: Duration, count: u64) -> Result<Duration, RunError> {
     }
 }
 
-/// The guest of ten instructions.
-struct Bare {
-    vm: Vm,
-}
-
 /// Handles of a thread for the other one, and for the thread that ends it.
 struct Peer {
     thread: thread::Thread,
     kick: signal::Thread,
 }
 
-impl Bare {
-    fn new(image: &Image, backend: PvBackend, ring: Ring) -> Result<Self, RunError> {
-        let in_kernel = matches!(backend, PvBackend::Kvm | PvBackend::Ipi);
-        let vm = Vm::small(image, 2, in_kernel)?;
-        let amd = in_kernel::is_amd(&vm.cpuid);
-        for vcpu in &vm.vcpus {
-            let address = PROBE_CODE + u64::from(vcpu.id) * 0x100;
-            vm.memory.write(address, &code(backend, amd, vcpu.id));
-            vm.set_system_registers(vcpu, ring)?;
-            let registers = kvm_regs {
-                rip: address,
-                rdi: vm.memory.area_address(vcpu.id).0 + COUNT,
-                rsp: vm.memory.stack_top(vcpu.id),
-                rflags: boot::START_FLAGS,
-                ..Default::default()
-            };
-            vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
-        }
-        Ok(Self { vm })
+/// The guest of ten instructions.
+fn bare(image: &Image, backend: PvBackend, ring: Ring) -> Result<Vm, RunError> {
+    let in_kernel = matches!(backend, PvBackend::Kvm | PvBackend::Ipi);
+    let vm = Vm::small(image, 2, in_kernel)?;
+    let amd = in_kernel::is_amd(&vm.cpuid);
+    for vcpu in &vm.vcpus {
+        let address = PROBE_CODE + u64::from(vcpu.id) * 0x100;
+        vm.memory.write(address, &code(backend, amd, vcpu.id));
+        vm.set_system_registers(vcpu, ring)?;
+        let registers = kvm_regs {
+            rip: address,
+            rdi: vm.memory.area_address(vcpu.id).0 + COUNT,
+            rsp: vm.memory.stack_top(vcpu.id),
+            rflags: boot::START_FLAGS,
+            ..Default::default()
+        };
+        vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
     }
+    Ok(vm)
+}
 
-    /// Time for a round trip on `cpus`, measured for `window`.
-    fn measure(&mut self, cpus: &[u32], window: Duration) -> Result<Duration, RunError> {
-        let (memory, vcpus) = (&self.vm.memory, &mut self.vm.vcpus);
-        let stop = AtomicBool::new(false);
-        let peers: [OnceLock<Peer>; 2] = Default::default();
-        let start = Barrier::new(vcpus.len() + 1);
-        thread::scope(|scope| {
-            let (stop, peers, start) = (&stop, &peers, &start);
-            let threads: Vec<_> = vcpus
-                .iter_mut()
-                .map(|vcpu| {
-                    scope.spawn(move || {
-                        let (me, other) = (vcpu.id as usize, 1 - vcpu.id as usize);
-                        signal::block_all();
-                        let ready = cpus::pin_to(cpus).and_then(|()| get_ready(vcpu));
-                        _ = peers[me]
-                            .set(Peer { thread: thread::current(), kick: signal::Thread::current() });
-                        start.wait();
-                        let other = peers[other].get().expect("both are there behind the barrier");
-                        ready.and_then(|()| serve(vcpu, &other.thread, stop))
-                    })
+/// Time for a round trip on `cpus`, measured for `window`.
+fn measure(vm: &mut Vm, cpus: &[u32], window: Duration) -> Result<Duration, RunError> {
+    let (memory, vcpus) = (&vm.memory, &mut vm.vcpus);
+    let stop = AtomicBool::new(false);
+    let peers: [OnceLock<Peer>; 2] = Default::default();
+    let start = Barrier::new(vcpus.len() + 1);
+    thread::scope(|scope| {
+        let (stop, peers, start) = (&stop, &peers, &start);
+        let threads: Vec<_> = vcpus
+            .iter_mut()
+            .map(|vcpu| {
+                scope.spawn(move || {
+                    let (me, other) = (vcpu.id as usize, 1 - vcpu.id as usize);
+                    signal::block_all();
+                    let ready = cpus::pin_to(cpus).and_then(|()| get_ready(vcpu));
+                    _ = peers[me].set(Peer { thread: thread::current(), kick: signal::Thread::current() });
+                    start.wait();
+                    let other = peers[other].get().expect("both are there behind the barrier");
+                    ready.and_then(|()| serve(vcpu, &other.thread, stop))
                 })
-                .collect();
-            start.wait();
-            let started = Instant::now();
-            while count(memory) < WARM && started.elapsed() < WARMUP {
-                thread::sleep(Duration::from_millis(1));
-            }
-            let (before, begun) = (count(memory), Instant::now());
-            thread::sleep(window);
-            let (after, took) = (count(memory), begun.elapsed());
-            // Release pairs with the acquire in `serve`: a vCPU that is kicked out sees it.
-            stop.store(true, Ordering::Release);
-            for peer in peers.iter().filter_map(OnceLock::get) {
-                peer.kick.kick();
-                peer.thread.unpark();
-            }
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().expect("a thread that only serves exits does not panic")
-            })?;
-            duration_of_one(took, after - before)
-        })
-    }
+            })
+            .collect();
+        start.wait();
+        let started = Instant::now();
+        while count(memory) < WARM && started.elapsed() < WARMUP {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (before, begun) = (count(memory), Instant::now());
+        thread::sleep(window);
+        let (after, took) = (count(memory), begun.elapsed());
+        // Release pairs with the acquire in `serve`: a vCPU that is kicked out sees it.
+        stop.store(true, Ordering::Release);
+        for peer in peers.iter().filter_map(OnceLock::get) {
+            peer.kick.kick();
+            peer.thread.unpark();
+        }
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("a thread that only serves exits does not panic"))?;
+        duration_of_one(took, after - before)
+    })
 }
 
 /// Runs `vcpu` to where the other one may wake it.
@@ -193,29 +187,17 @@ fn count(memory: &Memory) -> u64 {
 /// with the sleep.
 fn code(backend: PvBackend, amd: bool, me: u32) -> Vec<u8> {
     const OUT_DX_EAX: &[u8] = &[0xef];
-    const STI_HLT_CLI: &[u8] = &[0xfb, 0xf4, 0xfa];
-    const HLT: &[u8] = &[0xf4];
-    const WRMSR: &[u8] = &[0x0f, 0x30];
-    const XOR_EBX_EBX: &[u8] = &[0x31, 0xdb];
     const INC_AT_RDI: &[u8] = &[0x48, 0xff, 0x07];
     const JMP: u8 = 0xeb;
-    let mov = |opcode: u8, value: u32| [&[opcode][..], &value.to_le_bytes()].concat();
-    let (eax, ecx, edx) = (|v| mov(0xb8, v), |v| mov(0xb9, v), |v| mov(0xba, v));
     let other = 1 - me;
-    let ring_at = |port: u16| [edx(port.into()), OUT_DX_EAX.into()].concat();
+    let ring_at = |port: u16| [mov(EDX, port.into()), OUT_DX_EAX.into()].concat();
     let (accept, wake, sleep) = match backend {
         PvBackend::Vmm | PvBackend::Auto => {
-            (&[][..], [eax(other), ring_at(PORT_KICK)].concat(), ring_at(PORT_WAIT))
+            (&[][..], [mov(EAX, other), ring_at(PORT_KICK)].concat(), ring_at(PORT_WAIT))
         }
-        PvBackend::Kvm => {
-            let hypercall = &in_kernel::HYPERCALL[usize::from(amd)][..];
-            let kick = [&eax(in_kernel::KVM_HC_KICK_CPU), XOR_EBX_EBX, &ecx(other), hypercall].concat();
-            (&in_kernel::ACCEPT_INTERRUPTS[..], kick, HLT.into())
-        }
-        PvBackend::Ipi => {
-            let send =
-                [eax(WAKE_VECTOR.into()), ecx(in_kernel::X2APIC_ICR), edx(other), WRMSR.into()].concat();
-            (&in_kernel::ACCEPT_INTERRUPTS[..], send, STI_HLT_CLI.into())
+        PvBackend::Kvm | PvBackend::Ipi => {
+            let (wake, sleep) = (in_kernel::wake(backend, amd, other), in_kernel::sleep(backend));
+            (&in_kernel::ACCEPT_INTERRUPTS[..], wake, sleep.into())
         }
     };
     let mut code = [accept, &ring_at(PORT_BOOTED)].concat();

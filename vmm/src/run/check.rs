@@ -275,7 +275,9 @@ fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result
         matches!(backend, PvBackend::Kvm | PvBackend::Ipi),
         format!("--pv-backend {} is KVM's: use --engine kvm", backend.name()),
     )?;
-    if let Some(code) = image.segments.iter().find(|code| code.executable && !code.begins_a_page()) {
+    if let Some(code) =
+        image.segments.iter().find(|code| code.executable && !code.address.is_multiple_of(4096))
+    {
         return Err(RunError::Image {
             path: image.path.clone(),
             reason: format!("has code at {:#x}, where no page begins: threads cannot run it", code.address),

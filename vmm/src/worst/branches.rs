@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_sim::Cpu;
-use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::board::Witness;
 use serde::{Deserialize, Serialize};
 
 use crate::engines::vmm::Watched;
@@ -43,13 +43,16 @@ pub enum Attempt {
 }
 
 /// The part that this process plays.
+#[derive(Default)]
 enum Role {
     /// It comes to cuts, and makes branches.
+    #[default]
     Trunk,
     /// It has come to its last cut, and reports to another process, or to itself.
     Branch(Option<Reporter>),
 }
 
+#[derive(Default)]
 struct Shared {
     role: Role,
     /// Cuts to come of each vCPU, by instructions: of a copy, which has a number, or of the process itself.
@@ -71,32 +74,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// `cpu` stands at a cut.
-    fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
-        let now = cpu.instructions();
-        let mut said = None;
-        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
-            // Instructions behind it were skipped: the rounds of a parked spin loop.
-            if cut.instructions > now || said.is_some() {
-                break;
-            }
-            self.cuts[cpu.number() as usize].pop_front();
-            self.left -= usize::from(copy.is_some());
-            if cut.instructions == now && matches!(self.role, Role::Trunk) {
-                said = match copy {
-                    None => self.cut_here(cut),
-                    Some(index) => self.cut(index, cut),
-                };
-            }
-        }
-        let next = match self.role {
-            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
-            Role::Branch(_) => None,
-        };
-        cpu.ask_at(next.unwrap_or(u64::MAX));
-        said
-    }
-
     fn cut_here(&mut self, cut: Cut) -> Option<u64> {
         self.is_cut(cut);
         self.left_here -= 1;
@@ -141,17 +118,31 @@ impl Shared {
     }
 }
 
-struct Cutter(Rc<RefCell<Shared>>);
-
-impl Witness for Cutter {
-    fn wants_steps(&self, _: u64) -> bool {
-        false
-    }
-
-    fn step(&mut self, _: &Step) {}
-
+impl Witness for Shared {
+    /// `cpu` stands at a cut.
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
-        self.0.borrow_mut().stands(cpu)
+        let now = cpu.instructions();
+        let mut said = None;
+        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
+            // Instructions behind it were skipped: the rounds of a parked spin loop.
+            if cut.instructions > now || said.is_some() {
+                break;
+            }
+            self.cuts[cpu.number() as usize].pop_front();
+            self.left -= usize::from(copy.is_some());
+            if cut.instructions == now && matches!(self.role, Role::Trunk) {
+                said = match copy {
+                    None => self.cut_here(cut),
+                    Some(index) => self.cut(index, cut),
+                };
+            }
+        }
+        let next = match self.role {
+            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
+            Role::Branch(_) => None,
+        };
+        cpu.ask_at(next.unwrap_or(u64::MAX));
+        said
     }
 }
 
@@ -235,7 +226,7 @@ pub fn branches(
 ) -> Result<(), RunError> {
     let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), (each, None));
     let mut shared = shared.borrow_mut();
-    if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
+    if let Role::Branch(Some(reporter)) = std::mem::take(&mut shared.role) {
         let attempt = attempt(ended, baseline, curve, shared.began);
         reporter.end(&serde_json::to_vec(&attempt).expect("an attempt is of numbers and texts"));
     }
@@ -256,9 +247,6 @@ pub fn branches(
 }
 
 /// Cuts `run` itself, at each of `cuts`.
-///
-/// # Errors
-/// As [`branches`].
 pub fn replay(
     (run, image): (&Run, &Image),
     baseline: &Baseline,
@@ -302,20 +290,9 @@ fn go(
     for (copy, cut) in sorted {
         of_vcpus[cut.vcpu as usize].push_back((copy, *cut));
     }
-    let shared = Rc::new(RefCell::new(Shared {
-        role: Role::Trunk,
-        cuts: of_vcpus,
-        left: copies.len(),
-        left_here: here.len(),
-        jobs,
-        live: VecDeque::new(),
-        done: Vec::new(),
-        failed: None,
-        began: None,
-        vcpu: 0,
-        closes: false,
-        ticks: 0,
-    }));
+    let (left, left_here) = (copies.len(), here.len());
+    let shared = Shared { cuts: of_vcpus, left, left_here, jobs, ..Shared::default() };
+    let shared = Rc::new(RefCell::new(shared));
     let mut window = Window {
         shared: Rc::clone(&shared),
         baseline,
@@ -324,7 +301,7 @@ fn go(
         locks: run.our(0).ours.lock_count,
         each,
     };
-    let cutter = Box::new(Cutter(Rc::clone(&shared)));
+    let cutter = Box::new(Rc::clone(&shared));
     let witness: Option<Box<dyn Witness>> = match looking {
         Some(mut looking) => {
             looking.other = Some(cutter);

@@ -16,7 +16,6 @@ const QUEUED_BY: u32 = 20;
 /// Sections that may begin although the head forbids to steal: an owner may have had the lock already, and not begun.
 const HAD_IT_ALREADY: u64 = 1;
 
-/// Promise of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// No vCPU in the queue is overtaken: each other one has at most one turn before it.

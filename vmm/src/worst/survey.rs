@@ -108,7 +108,12 @@ struct Recording {
     last: Vec<(u64, bool)>,
 }
 
-impl Recording {
+/// It is the witness of a survey. The window is passed by its twin.
+impl Witness for Recording {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        self.window_ps.is_some_and(|(_, until_ps)| at_ps < until_ps)
+    }
+
     /// `cpu` stands at a cut of the run itself, or is new.
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
         let now = cpu.instructions();
@@ -163,23 +168,6 @@ impl Recording {
     }
 }
 
-/// The witness of a survey. The window is passed by its twin.
-struct Surveyor(Rc<RefCell<Recording>>);
-
-impl Witness for Surveyor {
-    fn wants_steps(&self, at_ps: u64) -> bool {
-        self.0.borrow().window_ps.is_some_and(|(_, until_ps)| at_ps < until_ps)
-    }
-
-    fn step(&mut self, step: &Step) {
-        self.0.borrow_mut().step(step);
-    }
-
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.0.borrow_mut().stands(cpu, at_ps)
-    }
-}
-
 struct Window<'a> {
     seen: Rc<RefCell<Recording>>,
     scope: Scope,
@@ -219,9 +207,6 @@ pub fn survey(run: &Run, image: &Image, scope: Scope, stop: &AtomicBool) -> Resu
 }
 
 /// Surveys the lock of `run` after cuts of the run itself, for `time` from the last one on.
-///
-/// # Errors
-/// As [`survey`].
 pub fn survey_after(
     (run, image): (&Run, &Image),
     (before, time): (&[Cut], Duration),
@@ -230,7 +215,7 @@ pub fn survey_after(
 ) -> Result<Baseline, RunError> {
     let asked = run.our(0);
     let seen = Rc::new(RefCell::new(Recording {
-        code: LockCode::new(asked, image)?,
+        code: LockCode::new(asked, image, false)?,
         every: scope.every,
         window_ps: None,
         before: before.to_vec(),
@@ -244,7 +229,7 @@ pub fn survey_after(
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));
     let mut window = Window { seen: Rc::clone(&seen), scope, curve: Curve::new(asked, stop) };
-    let witness = Some(Box::new(Surveyor(Rc::clone(&seen))) as Box<dyn Witness>);
+    let witness = Some(Box::new(Rc::clone(&seen)) as Box<dyn Witness>);
     let watched = Watched { window: Some(&mut window), witness };
     engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;
     let samples = window.curve.samples;

@@ -88,9 +88,8 @@ fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() {
 fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() {
     // If the grace were not charged, twice the share of the others would come of it.
     let (slice, grace) = (us(200), us(200));
-    let window = ms(300);
     let outcome = done(
-        &config().slice(slice).grace(grace).lock("none").workload("selftest-liar").window(window).pv(false),
+        &config().slice(slice).grace(grace).lock("none").workload("selftest-liar").window(ms(300)).pv(false),
     );
     let graces = outcome.graces.expect("the VMM knows what it granted");
     assert!(graces.granted > 0 && graces.expired == graces.granted, "{graces:?}");
@@ -132,8 +131,7 @@ fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() {
 
 #[apply(trial)]
 fn a_lock_that_minds_its_slice_gives_the_rest_back() {
-    let slice_margin = us(500);
-    let outcome = done(&mostly_holding().lock("slice-tas").slice_margin(slice_margin));
+    let outcome = done(&mostly_holding().lock("slice-tas").slice_margin(us(500)));
     assert!(exits(&outcome, "yield") > 0, "no slice was given back");
     let heedless = done(&mostly_holding().lock("slice-tas").slice_margin(Duration::ZERO));
     assert_eq!(exits(&heedless, "yield"), 0, "a slice was given back for no reason");
@@ -212,8 +210,7 @@ fn holding() -> Run {
 #[apply(trial)]
 fn a_preempted_waiter_that_holds_another_lock_is_a_holder() {
     for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
-        let slice = us(200);
-        let outcome = done(&holding().form(lock, pv).slice(slice));
+        let outcome = done(&holding().form(lock, pv).slice(us(200)));
         assert!(outcome.acquisitions() > 0, "{lock}, pv {pv}: no section was completed");
         let preemptions = outcome.preemptions.expect("the VMM knows its own preemptions");
         assert!(preemptions.holder > 0, "{lock}, pv {pv}: {preemptions:?}");

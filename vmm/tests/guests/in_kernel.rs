@@ -136,11 +136,10 @@ fn excludes_halting(lock: &str, backend: PvBackend) {
 fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     kvm_kicks()?;
     for vcpus in [3, 5, 8, 12] {
-        let spin_threshold = us(5);
         let config = halting(PvBackend::Kvm)
             .workload("selftest-lost-kick")
             .vcpus(vcpus)
-            .spin_threshold(spin_threshold)
+            .spin_threshold(us(5))
             .window(PATIENCE);
         let (error, explanation) = explained(&config);
         assert!(matches!(error, RunError::NoProgress(_)), "{error}");
@@ -202,8 +201,7 @@ fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
     let base = halting(PvBackend::Kvm);
     let vcpus = 8 * base.cpus.len() as u32;
     let (hold, think) = (us(20), us(20));
-    let window = ms(400);
-    let outcome = done(&base.form("none", false).vcpus(vcpus).hold(hold).think(think).window(window));
+    let outcome = done(&base.form("none", false).vcpus(vcpus).hold(hold).think(think).window(ms(400)));
     assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Kvm));
     Ok(())
 }

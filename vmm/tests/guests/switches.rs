@@ -14,8 +14,7 @@ fn looking(sched: Sched) -> Run {
 
 #[apply(trial)]
 fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() {
-    let window = ms(300);
-    let hint = done(&looking(Sched::Vmm).window(window)).hint.expect("nobody looked");
+    let hint = done(&looking(Sched::Vmm).window(ms(300))).hint.expect("nobody looked");
     assert!(hint.compared > 0 && hint.samples > hint.compared, "{hint:?}");
     assert!(hint.contradicted == 0 && hint.moved_while_marked == 0, "{hint:?}");
 }

@@ -101,8 +101,7 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() {
 
 fn with_interrupts(lock: &str, pv: bool) -> Run {
     // Sections as long as a part of a turn, so that handlers are descheduled in theirs and meet at their lock.
-    let hold = us(200);
-    drained("interrupted", lock, pv).lock_count(2).hold(hold)
+    drained("interrupted", lock, pv).lock_count(2).hold(us(200))
 }
 
 /// The guest checks itself.

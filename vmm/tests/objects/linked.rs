@@ -52,30 +52,12 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
 
 #[apply(trial)]
 fn addresses_have_the_objects_names_and_lines() {
-    let object = root().join("examples/locks/mcs.c");
-    let image = linked(&object);
+    // Its source, which is compiled as it is linked.
+    let image = linked(&text("pauses", TAS, &FLAGS).with_extension("c"));
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
-    let unlock = calls.unlock.expect("it has an unlock");
-    assert!(
-        image.symbols().describe(unlock + 3).starts_with("mcs.c: hk_unlock+0x3 "),
-        "{}",
-        image.symbols().describe(unlock)
-    );
-    let frames = image.lines().expect("there are lines").frames(unlock);
-    let frame = frames.first().expect("the object was compiled with -g");
-    assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("examples/locks/mcs.c")), "{frame:?}");
-    let source = std::fs::read_to_string(root().join("examples/locks/mcs.c")).unwrap();
-    let line = frame.line.expect("and there the line") as usize;
-    let begins = source.lines().position(|line| line.starts_with("void hk_unlock")).expect("it is there") + 1;
-    let ends = begins + source.lines().skip(begins).position(|line| line == "}").expect("it ends") + 1;
-    assert!((begins..=ends).contains(&line), "line {line} is not in {begins}..={ends}");
-}
-
-#[apply(trial)]
-fn a_waiter_pauses_on_a_line_of_the_objects_own() {
-    let image = linked(&text("pauses", TAS, &FLAGS));
-    let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
-    let lock = calls.lock.expect("it has a lock");
+    let (lock, unlock) = (calls.lock.expect("it has a lock"), calls.unlock.expect("it has an unlock"));
+    let described = image.symbols().describe(unlock + 3);
+    assert!(described.starts_with("pauses.c: hk_unlock+0x3 "), "{described}");
     let most = (1..64).rev().find_map(|bytes| image.bytes_at(lock, bytes));
     let code = most.expect("its code is loaded");
     let pause = code.windows(2).position(|two| two == [0xf3, 0x90]).expect("it pauses in the loop");
@@ -87,22 +69,16 @@ fn a_waiter_pauses_on_a_line_of_the_objects_own() {
 }
 
 #[apply(trial)]
-fn events_of_an_object_are_counted_by_their_names() {
-    let more = "int hk_try_lock(struct lock *lock) { hk_count(my_own_event); hk_count(lock_slowpath); return lock->held; }";
-    let image = linked(&text("events", &format!("{TAS}{more}"), &FLAGS));
-    let own = Image::embedded().events;
-    assert_eq!(image.events.len(), own.len() + 1);
+fn events_and_points_of_an_object_are_known_by_their_names() {
+    let does =
+        "hk_count(my_own_event); hk_count(lock_slowpath); hk_point(my_own_point); hk_point(tail_published);";
+    let more = format!("int hk_try_lock(struct lock *lock) {{ {does} return lock->held; }}");
+    let object = text("named", &format!("{TAS}{more}"), &FLAGS);
+    let (image, own) = (linked(&object), Image::embedded());
+    assert_eq!(image.events.len(), own.events.len() + 1);
     assert_eq!(image.events.last().map(String::as_str), Some("my_own_event"));
-    assert_eq!(image.events[..own.len()], own[..]);
-}
-
-#[apply(trial)]
-fn points_of_an_object_are_known_by_their_names() {
-    let more = "int hk_try_lock(struct lock *lock) { hk_point(my_own_point); hk_point(tail_published); return lock->held; }";
-    let object = text("points", &format!("{TAS}{more}"), &FLAGS);
-    let image = linked(&object);
-    let own = Image::embedded().points.len();
-    assert_eq!(image.points.len(), own + 1);
+    assert_eq!(image.events[..own.events.len()], own.events[..]);
+    assert_eq!(image.points.len(), own.points.len() + 1);
     assert_eq!(image.points.last().map(|point| &*point.name), Some("my-own-point"));
     assert!(image.locks.last().is_some_and(|lock| lock.has_points() && lock.name == lock_of(&object)));
     let rust = std::fs::read_to_string(root().join("examples/locks/ticket.rs"))

@@ -21,7 +21,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("vmm/ lies in the workspace").to_owned()
 }
 
-/// The examples, in C, assembly and Rust.
 fn examples() -> Vec<PathBuf> {
     let folder = std::fs::read_dir(root().join("examples/locks")).expect("there are examples");
     let mut files: Vec<_> = folder.map(|entry| entry.expect("it can be listed").path()).collect();
@@ -72,7 +71,6 @@ void hk_lock(struct lock *lock)
 void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
 "#;
 
-/// The image with one object behind it.
 fn link(object: &Path) -> Result<Image, RunError> {
     Image::embedded().with_locks([&*lock_of(object)])
 }

@@ -56,23 +56,10 @@ fn an_undefined_symbol_is_named_with_the_nearest_that_exists() {
 }
 
 #[apply(trial)]
-fn a_vector_instruction_is_named_with_its_place() {
-    let more = doing("__asm__ volatile(\"movaps %xmm1, %xmm2\")");
-    says(
-        "vector",
-        &more,
-        &FLAGS,
-        &["uses a vector or floating-point register at hk_try_lock+0x", "-mgeneral-regs-only"],
-    );
-    let more =
-        "float hk_scale = 2;\nint hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }";
-    says("floating", more, &["-O2", "-ffreestanding", "-fno-pic", "-mno-red-zone"], &["at hk_try_lock+0x"]);
-    says("x87", &doing("__asm__ volatile(\"fld1; fstp %st\")"), &FLAGS, &["vector or floating-point"]);
-}
-
-#[apply(trial)]
-fn privileged_instructions_and_system_calls_are_named_with_their_place() {
+fn instructions_that_no_lock_may_have_are_named_with_their_place() {
     for (name, instruction, said) in [
+        ("vector", "movaps %xmm1, %xmm2", "uses a vector or floating-point register"),
+        ("x87", "fld1; fstp %st", "vector or floating-point"),
         ("hlt", "hlt", "privileged"),
         ("cli", "cli", "privileged"),
         ("out", "outb %al, %dx", "privileged"),
@@ -89,10 +76,20 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() {
         let more = doing(&format!("__asm__ volatile(\"{instruction}\")"));
         says(name, &more, &FLAGS, &[said, "at hk_try_lock+0x"]);
     }
+    let scale =
+        "float hk_scale = 2;\nint hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }";
+    let without = ["-O2", "-ffreestanding", "-fno-pic", "-mno-red-zone"];
+    says("floating", scale, &without, &["at hk_try_lock+0x", "-mgeneral-regs-only"]);
     // Code out of reach of the exported functions is not loaded, and may be anything.
     let unused =
         "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
     links("unused", unused, &FLAGS);
+    // Functions without a length are read, too.
+    let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
+    says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
+    // Data between functions is no code.
+    let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
+    links("table", table, &FLAGS);
 }
 
 #[apply(trial)]
@@ -115,59 +112,43 @@ fn memory_below_the_stack_pointer_is_refused() {
 }
 
 #[apply(trial)]
-fn functions_without_a_length_are_read_too() {
-    let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
-    says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
-    // Data between functions is no code.
-    let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
-    links("table", table, &FLAGS);
-}
-
-#[apply(trial)]
-fn a_missing_export_is_named_with_what_resembles_it() {
+fn a_missing_or_wrong_export_is_named_with_what_resembles_it() {
+    const MACRO: &str = "HK_LOCK(struct lock);";
+    let wrong = |name: &str, source: &str, said: &str| refuses(&text(name, source, &FLAGS), &[said]);
     let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
-    refuses(&text("no_unlock", lock_alone, &FLAGS), &["does not define hk_unlock to its hk_lock"]);
+    wrong("no_unlock", lock_alone, "does not define hk_unlock to its hk_lock");
     let mistyped = TAS.replace("void hk_unlock", "void hk_unlok(struct lock *);\nvoid hk_unlok");
-    refuses(&text("mistyped", &mistyped, &FLAGS), &["hk_unlock to its hk_lock: did you mean your hk_unlok?"]);
-    refuses(
-        &text("nothing", "int nothing(void) { return 0; }\nint nothing(void);", &["-O2"]),
-        &["does not define hk_lock: include/haltkick.h says"],
-    );
-    let without =
-        TAS.replace("HK_LOCK(struct lock);", "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);");
-    refuses(&text("no_macro", &without, &FLAGS), &["does not define hk_version", "HK_LOCK"]);
+    wrong("mistyped", &mistyped, "hk_unlock to its hk_lock: did you mean your hk_unlok?");
+    let nothing = "int nothing(void);\nint nothing(void) { return 0; }";
+    wrong("nothing", nothing, "does not define hk_lock: include/haltkick.h says");
+    let declared = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);";
+    let no_macro = TAS.replace(MACRO, declared);
+    wrong("no_macro", &no_macro, "does not define hk_version: include haltkick.h and write HK_LOCK");
+    let version = format!("{declared}\nextern const hk_u32 hk_version;\nconst hk_u32 hk_version = 4;");
+    let said = "written to version 4 of haltkick.h, and this haltkick links versions 1 to 3";
+    wrong("version", &TAS.replace(MACRO, &version), said);
+    let wide = TAS.replace("hk_u8 held;", "hk_u8 held; char more[300];");
+    wrong("wide", &wide, "has locks of 301 bytes, aligned to 1: 256 are the most");
     let data = TAS.replace("void hk_lock(struct lock *lock)", "static void other(struct lock *lock)");
-    let data = data.replace("HK_LOCK(struct lock);", "void hk_unlock(struct lock *);")
-        + "void (*hk_lock)(struct lock *) = other;";
-    refuses(&text("data", &data, &FLAGS), &["has hk_lock, which is no function"]);
+    let data = data.replace(MACRO, "void hk_unlock(struct lock *);");
+    let data = data + "void (*hk_lock)(struct lock *) = other;";
+    wrong("data", &data, "has hk_lock, which is no function");
 }
 
 #[apply(trial)]
-fn another_architecture_is_refused() {
-    let object = text("ours", TAS, &FLAGS);
-    // The machine stands at byte 18 of an ELF header (183: AArch64).
-    let mut bytes = std::fs::read(object).unwrap();
-    bytes[18..20].copy_from_slice(&183_u16.to_le_bytes());
-    let other = scratch("aarch64.o");
-    std::fs::write(&other, bytes).unwrap();
-    refuses(&other, &["is compiled for Aarch64, and the guest is x86-64"]);
-}
-
-#[apply(trial)]
-fn intermediate_code_of_a_compiler_is_refused() {
-    let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
-    refuses(&object, &["GCC's intermediate code", "without -flto"]);
-    let bitcode = scratch("bitcode.o");
-    std::fs::write(&bitcode, b"BC\xc0\xde\x35\x14\0\0").unwrap();
-    refuses(&bitcode, &["is LLVM bitcode"]);
-}
-
-#[apply(trial)]
-fn relocations_that_are_not_supported_and_thread_locals_are_refused() {
-    let more = format!("static __thread int mine;\n{}", doing("mine++"));
-    says("thread_local", &more, &FLAGS, &["thread-local", "HK_PERCPU"]);
-    let more = doing("__asm__ volatile(\"movw $hk_cpus, %ax\")");
-    says("narrow", &more, &FLAGS, &["relocation of type 12", "-fno-pic"]);
+fn what_has_no_place_in_the_guest_is_refused() {
+    let wrong = |name: &str, before: &str, does: &str, said: &[&str]| {
+        says(name, &format!("{before}\n{}", doing(does)), &FLAGS, said);
+    };
+    wrong("thread_local", "static __thread int mine;", "mine++", &["thread-local", "HK_PERCPU"]);
+    let narrow = "__asm__ volatile(\"movw $hk_cpus, %ax\")";
+    wrong("narrow", "", narrow, &["relocation of type 12", "-fno-pic"]);
+    let much = "__atomic_fetch_add(&much[lock->held], 1, 0)";
+    wrong("much", "static char much[5 << 20];", much, &["takes more than 4096 KiB"]);
+    let node = "struct node { char bytes[5000]; };\nHK_PERCPU(struct node);";
+    wrong("per_vcpu", node, "hk_percpu(0)->bytes[0]++", &["wants 5000 bytes per vCPU: 4096 are the most"]);
+    let (area, said) = ("extern char hk_percpu_area[];", "does not say how much: write HK_PERCPU");
+    wrong("no_size", area, "hk_percpu_area[0]++", &[said]);
     let large = [&FLAGS[..], &["-mcmodel=large", "-fpic"]].concat();
     let more = format!("extern int elsewhere;\nint elsewhere;\n{}", doing("elsewhere++"));
     says("large", &more, &large, &["at hk_"]);
@@ -225,32 +206,6 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() {
 }
 
 #[apply(trial)]
-fn what_is_too_large_is_refused() {
-    let more =
-        format!("static char much[5 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
-    says("much", &more, &FLAGS, &["takes more than 4096 KiB"]);
-    let wide = TAS.replace("hk_u8 held;", "hk_u8 held; char more[300];");
-    refuses(&text("wide", &wide, &FLAGS), &["has locks of 301 bytes", "256 are the most"]);
-    let more = format!(
-        "struct node {{ char bytes[5000]; }};\nHK_PERCPU(struct node);\n{}",
-        doing("hk_percpu(0)->bytes[0]++")
-    );
-    says("per_vcpu", &more, &FLAGS, &["wants 5000 bytes per vCPU: 4096 are the most"]);
-    let more = format!("extern char hk_percpu_area[];\n{}", doing("hk_percpu_area[0]++"));
-    says("no_size", &more, &FLAGS, &["does not say how much: write HK_PERCPU"]);
-}
-
-#[apply(trial)]
-fn another_version_of_the_header_is_refused() {
-    let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
-                   const hk_u32 hk_version = 4;";
-    refuses(
-        &text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS),
-        &["written to version 4 of haltkick.h, and this haltkick links versions 1 to 3"],
-    );
-}
-
-#[apply(trial)]
 fn a_source_is_refused_in_its_compilers_words() {
     for (name, source) in [("broken.c", format!("{TAS}int x = y;")), ("broken.rs", "fn".into())] {
         let path = scratch(name);
@@ -265,22 +220,29 @@ fn a_source_is_refused_in_its_compilers_words() {
 
 #[apply(trial)]
 fn what_is_no_object_is_refused() {
-    let missing = Path::new("/no/such/lock.o");
-    refuses(missing, &["cannot be read"]);
+    refuses(Path::new("/no/such/lock.o"), &["cannot be read"]);
     for other in ["/dev/zero", "/"] {
         refuses(Path::new(other), &["no regular file"]);
     }
-    let junk = scratch("junk.o");
-    std::fs::write(&junk, "not an object").unwrap();
-    refuses(&junk, &["is no object file: give what `cc -c` makes"]);
-    let program = std::env::current_exe().unwrap();
-    refuses(&program, &["is linked already"]);
-    let archive = scratch("empty.a");
-    std::fs::write(&archive, b"!<arch>\n").unwrap();
-    refuses(&archive, &["archive without object files"]);
+    refuses(&std::env::current_exe().unwrap(), &["is linked already"]);
+    let object = text("ours", TAS, &FLAGS);
+    // The machine stands at byte 18 of an ELF header (183: AArch64).
+    let mut other = std::fs::read(&object).unwrap();
+    other[18..20].copy_from_slice(&183_u16.to_le_bytes());
+    for (name, bytes, said) in [
+        ("aarch64.o", &other[..], "is compiled for Aarch64, and the guest is x86-64"),
+        ("bitcode.o", b"BC\xc0\xde\x35\x14\0\0", "is LLVM bitcode"),
+        ("junk.o", b"not an object", "is no object file: give what `cc -c` makes"),
+        ("empty.a", b"!<arch>\n", "archive without object files"),
+    ] {
+        let path = scratch(name);
+        std::fs::write(&path, bytes).unwrap();
+        refuses(&path, &[said]);
+    }
+    let flags = [&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat();
+    refuses(&text("gcc_lto", TAS, &flags), &["GCC's intermediate code", "without -flto"]);
     let thin = scratch("thin.a");
     _ = std::fs::remove_file(&thin);
-    let object = text("in_thin", TAS, &FLAGS);
     if Command::new("ar").arg("rcT").arg(&thin).arg(&object).status().is_ok_and(|status| status.success()) {
         refuses(&thin, &["thin archive"]);
     }

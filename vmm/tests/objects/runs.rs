@@ -158,24 +158,13 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
 
 #[apply(trial)]
 fn locks_are_made_by_the_objects_init_and_its_events_are_counted() {
-    // Free is 5 here, and a lock that was not made would never be taken.
-    let source = r#"
-#include "haltkick.h"
-struct lock { hk_u32 word; };
-HK_LOCK(struct lock);
-void hk_init(struct lock *lock) { lock->word = 5; }
-void hk_lock(struct lock *lock)
-{
-    hk_u32 free = 5;
-    while (!__atomic_compare_exchange_n(&lock->word, &free, 6, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-        free = 5;
-        hk_pause();
-    }
-    hk_count(my_own_event);
-}
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RELEASE); }
-"#;
-    let object = text("init", source, &FLAGS);
+    // Free is 1 here, and a lock that was not made would never be taken.
+    const EXCHANGE: &str = "__atomic_exchange_n(&lock->held, ";
+    let source = TAS.replace(&format!("({EXCHANGE}1"), &format!("(!{EXCHANGE}0"));
+    let source = source.replace("store_n(&lock->held, 0", "store_n(&lock->held, 1");
+    let source = source.replace("hk_pause();\n", "hk_pause();\n    hk_count(my_own_event);\n");
+    let source = source + "void hk_init(struct lock *lock) { lock->held = 1; }";
+    let object = text("init", &source, &FLAGS);
     let outcome = done(&here(&object));
     let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");

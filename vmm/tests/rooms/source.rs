@@ -164,8 +164,8 @@ pub(crate) fn is(token: &TokenTree, mark: char) -> bool {
 #[test]
 fn an_import_is_found_however_it_is_written() {
     let module = ["middle".to_owned(), "here".to_owned()];
-    let paths =
-        |text| imports(&module, text).into_iter().map(|import| import.path.join("::")).collect::<Vec<_>>();
+    let path = |import: Import| import.path.join("::") + if import.of_tests { " of tests" } else { "" };
+    let paths = |text| imports(&module, text).into_iter().map(path).collect::<Vec<_>>();
     for (text, expected) in [
         ("use crate::top::a;", &["top::a"][..]),
         ("use crate::{ground::{a, b}, top::c as d};", &["ground::a", "ground::b", "top::c"]),
@@ -185,18 +185,11 @@ fn an_import_is_found_however_it_is_written() {
             &[],
         ),
         ("macro_rules! a { () => { $crate::top::a() }; }", &[]),
+        (
+            "use crate::a; #[cfg(test)] mod tests { use super::*; use crate::b; } fn c() { crate::c() }",
+            &["a", "middle::here::* of tests", "b of tests", "c"],
+        ),
     ] {
         assert_eq!(paths(text), expected, "{text}");
     }
-}
-
-#[test]
-fn an_import_of_tests_is_told_from_the_others() {
-    let text = "use crate::a;\n#[cfg(test)]\nmod tests {\n    use super::*;\n    use crate::b;\n}\nfn c() { crate::c() }";
-    let of_tests: Vec<_> = imports(&["here".into()], text)
-        .into_iter()
-        .map(|import| (import.path.join("::"), import.of_tests))
-        .collect();
-    let expected = [("a", false), ("here::*", true), ("b", true), ("c", false)];
-    assert_eq!(of_tests, expected.map(|(path, of_tests)| (path.to_owned(), of_tests)));
 }

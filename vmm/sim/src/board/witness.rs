@@ -8,7 +8,9 @@
 //! has been counted. Whenever the CPU comes from one instruction to the next, or out of what it waited for, the time since then counts
 //! for the instruction that it comes from: so no time is lost, or counted twice.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::cpu::bus::{Access, Event};
 use crate::cpu::state::{Cpu, General};
@@ -43,10 +45,12 @@ pub struct Step {
 /// An observer of the CPUs of a board.
 pub trait Witness {
     /// Whether it is to be told of each instruction at this time.
-    fn wants_steps(&self, at_ps: u64) -> bool;
+    fn wants_steps(&self, _at_ps: u64) -> bool {
+        false
+    }
 
     /// A CPU has completed an instruction.
-    fn step(&mut self, step: &Step);
+    fn step(&mut self, _step: &Step) {}
 
     /// `cpu` stands before the instruction that it was to be asked at ([`Cpu::ask_at`]), or before a later one where a loop was done in
     /// one go; a new CPU is before its first one. `Some`: it is to stand still, and the driver is told this.
@@ -55,6 +59,25 @@ pub trait Witness {
     /// Whether it has seen enough: CPUs execute faster unwatched.
     fn is_done(&self) -> bool {
         false
+    }
+}
+
+/// One that whoever has set it goes on to look at.
+impl<W: Witness> Witness for Rc<RefCell<W>> {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        self.borrow().wants_steps(at_ps)
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.borrow_mut().step(step);
+    }
+
+    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
+        self.borrow_mut().stands(cpu, at_ps)
+    }
+
+    fn is_done(&self) -> bool {
+        self.borrow().is_done()
     }
 }
 

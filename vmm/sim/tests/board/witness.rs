@@ -17,19 +17,17 @@ struct Seen {
     asked: Vec<(u64, u64)>,
 }
 
-struct Looks(Rc<RefCell<Seen>>);
-
-impl Witness for Looks {
+impl Witness for Seen {
     fn wants_steps(&self, at_ps: u64) -> bool {
-        at_ps < self.0.borrow().until_ps
+        at_ps < self.until_ps
     }
 
     fn step(&mut self, step: &Step) {
-        self.0.borrow_mut().steps.push(*step);
+        self.steps.push(*step);
     }
 
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.0.borrow_mut().asked.push((cpu.instructions(), at_ps));
+        self.asked.push((cpu.instructions(), at_ps));
         // Twice, and stopped at the second time.
         let again = cpu.instructions() < 20;
         cpu.ask_at(if again { 20 } else { u64::MAX });
@@ -41,7 +39,7 @@ fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>
     let seen = Rc::new(RefCell::new(Seen { until_ps, ..Seen::default() }));
     let mut bench = Bench::new("cascadelake-2s", program);
     bench.board.never_run_ahead();
-    bench.board.set_witness(Box::new(Looks(Rc::clone(&seen))));
+    bench.board.set_witness(Box::new(Rc::clone(&seen)));
     for slot in 0..cpus {
         bench.start(slot, CODE, DATA, 100);
         bench.board.cpu_mut(slot).unwrap().ask_at(u64::MAX);

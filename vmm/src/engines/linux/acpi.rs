@@ -32,7 +32,7 @@ pub(crate) fn tables(vcpus: u32) -> Vec<u8> {
         all.extend(table);
         address
     };
-    let dsdt = place(table(*b"DSDT", 2, &definition_block()));
+    let dsdt = place(table(*b"DSDT", 2, &DEFINITION_BLOCK.concat()));
     let fadt = place(table(*b"FACP", 6, &fadt(dsdt)));
     let madt = place(table(*b"APIC", 5, &madt(vcpus)));
     let xsdt = place(table(*b"XSDT", 1, &[fadt, madt].map(u64::to_le_bytes).concat()));
@@ -114,52 +114,19 @@ fn madt(vcpus: u32) -> Vec<u8> {
     madt
 }
 
-/// The DSDT's code, as its source would have it:
-///
-/// ```text
-/// Name (\_S5, Package () { 5, 0, 0, 0 })
-/// Scope (\_SB) {
-///     Device (COM1) {
-///         Name (_HID, EisaId ("PNP0501"))
-///         Name (_UID, 0)
-///         Name (_CRS, ResourceTemplate () { IO (Decode16, 0x3f8, 0x3f8, 1, 8) IRQNoFlags () { 4 } })
-///     }
-/// }
-/// ```
-fn definition_block() -> Vec<u8> {
-    const NAME: u8 = 0x08;
-    const BYTE: u8 = 0x0a;
-    const DWORD: u8 = 0x0c;
-    const SCOPE: &[u8] = &[0x10];
-    const BUFFER: &[u8] = &[0x11];
-    const PACKAGE: &[u8] = &[0x12];
-    const DEVICE: &[u8] = &[0x5b, 0x82];
-    let name = |name: &[u8; 4], value: &[u8]| [&[NAME], name.as_slice(), value].concat();
-
-    let port = SERIAL_PORT.to_le_bytes();
-    let mut resources = vec![0x47, 1, port[0], port[1], port[0], port[1], 1, 8];
-    resources.push(0x22);
-    resources.extend((1_u16 << SERIAL_INTERRUPT).to_le_bytes());
-    resources.extend([0x79, 0]);
-    let resources = package(BUFFER, &[&[BYTE, resources.len() as u8], resources.as_slice()].concat());
-
-    let soft_off = package(PACKAGE, &[4, BYTE, SLEEP_TYPE_SOFT_OFF, 0, 0, 0]);
-    let serial = [
-        b"COM1".to_vec(),
-        name(b"_HID", &[DWORD, 0x41, 0xd0, 0x05, 0x01]),
-        name(b"_UID", &[0]),
-        name(b"_CRS", &resources),
-    ];
-    let scope = [b"\\_SB_".to_vec(), package(DEVICE, &serial.concat())];
-    [name(b"_S5_", &soft_off), package(SCOPE, &scope.concat())].concat()
-}
-
-/// An opcode with its length (20.2.4), of the kind that fits into a byte, and what it is the length of.
-fn package(opcode: &[u8], content: &[u8]) -> Vec<u8> {
-    let length = content.len() + 1;
-    assert!(length < 64, "lengths up to 63 have one byte");
-    [opcode, &[length as u8], content].concat()
-}
+/// The DSDT's code (20.2) by lines of its source, with [`SLEEP_TYPE_SOFT_OFF`], [`SERIAL_PORT`] and [`SERIAL_INTERRUPT`] in it.
+const DEFINITION_BLOCK: [&[u8]; 5] = [
+    // Name (\_S5, Package () { 5, 0, 0, 0 })
+    b"\x08_S5_\x12\x07\x04\x0a\x05\0\0\0",
+    // Scope (\_SB) { Device (COM1) {
+    b"\x10\x33\\_SB_\x5b\x82\x2bCOM1",
+    // Name (_HID, EisaId ("PNP0501"))
+    b"\x08_HID\x0c\x41\xd0\x05\x01",
+    // Name (_UID, 0)
+    b"\x08_UID\0",
+    // Name (_CRS, ResourceTemplate () { IO (Decode16, 0x3f8, 0x3f8, 1, 8) IRQNoFlags () { 4 } }) } }
+    b"\x08_CRS\x11\x10\x0a\x0d\x47\x01\xf8\x03\xf8\x03\x01\x08\x22\x10\0\x79\0",
+];
 
 #[cfg(test)]
 mod tests {
@@ -189,6 +156,9 @@ mod tests {
             assert_eq!((&table[..4], sum(table)), (&name[..], 0));
         }
         assert_eq!((fadt.len(), word(fadt, 40)), (276, word(fadt, 140)));
+        let [port, interrupts] = [SERIAL_PORT, 1 << SERIAL_INTERRUPT].map(u16::to_le_bytes);
+        let resources = [&[0x47, 1][..], &port, &port, &[1, 8, 0x22], &interrupts, &[0x79, 0]].concat();
+        assert!(dsdt[45] == SLEEP_TYPE_SOFT_OFF && dsdt.ends_with(&resources), "{dsdt:x?}");
     }
 
     #[test]

@@ -65,7 +65,6 @@ impl Console {
         self.panic_seen.is_some_and(|seen| seen.elapsed() >= length)
     }
 
-    /// The kernel's complaints so far.
     pub(crate) fn complaints(&self) -> Complaints {
         self.complaints.clone()
     }
@@ -194,10 +193,8 @@ fn kept_bytes(line: &String) -> usize {
     size_of_val(line) + line.len()
 }
 
-/// First words of a kernel's panic message.
 const PANIC: &str = "Kernel panic - not syncing";
 
-/// Bad news from a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum News {
     Panic,
@@ -218,7 +215,6 @@ fn news(line: &str, has_stamps: bool) -> Option<News> {
     }
 }
 
-/// Whether a line begins with a time stamp.
 fn is_stamped(line: &str) -> bool {
     without_level(line).and_then(without_stamp).is_some()
 }

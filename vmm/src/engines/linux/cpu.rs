@@ -60,7 +60,6 @@ pub(super) fn offered(vm: &VmFd, mut cpuid: CpuId, run: &Run, asked: &Guest) -> 
     cpuid
 }
 
-/// Names of the features that are offered.
 pub(super) fn feature_names(cpuid: &CpuId) -> Vec<&'static str> {
     let leaf = cpuid.as_slice().iter().find(|entry| entry.function == FEATURES_LEAF);
     let bits = leaf.map_or(0, |leaf| leaf.eax);

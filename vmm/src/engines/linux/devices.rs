@@ -28,7 +28,6 @@ const KEYBOARD_RESET: u8 = 0xfe;
 /// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
 const KEYBOARD_STATE: u8 = !(1 << 1);
 
-/// The devices of one guest.
 pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
     /// Whether the use that was made of the power switch is a reset.
@@ -62,7 +61,6 @@ impl Devices {
         Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), is_reset: OnceLock::new() })
     }
 
-    /// How the guest ended itself, if it has.
     pub(crate) fn end(&self) -> Option<LinuxEnd> {
         self.is_reset.get().map(|is_reset| if *is_reset { LinuxEnd::Reset } else { LinuxEnd::PowerOff })
     }

@@ -126,7 +126,6 @@ impl LinuxMemory {
         self.0.iter().map(|region| region.size() as u64).sum()
     }
 
-    /// Loads everything that `linux` names.
     pub(crate) fn load(&self, linux: &Linux, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
         let (mut file, kernel) = open_kernel(linux, self.size())?;
         self.load_kernel(&kernel, &mut file).map_err(|error| wrong("kernel", &linux.kernel, error))?;
@@ -174,7 +173,6 @@ impl LinuxMemory {
         self.0.write_slice(bytes, GuestAddress(address)).expect("low memory is always there");
     }
 
-    /// Copies the parts of `kernel` from its file.
     fn load_kernel<F: ReadVolatile + Seek>(&self, kernel: &Kernel, file: &mut F) -> std::io::Result<()> {
         for part in &kernel.parts {
             file.seek(SeekFrom::Start(part.offset))?;

@@ -3,10 +3,6 @@
 //!
 //! The guest's inside is unknown. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
 //! nor waiting for one.
-//!
-//! One file per concept: `kernel` (its file), `load` (kernel, initial RAM disk, command line in memory), `acpi` (the tables that
-//! Linux finds its CPUs in), `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the
-//! first vCPU starts), `devices` (serial port, power switch), `console` (what the kernel and others say there).
 
 mod acpi;
 pub(crate) mod archive;

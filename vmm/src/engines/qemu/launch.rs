@@ -81,7 +81,6 @@ pub(super) fn file_for_qemu(what: &str, bytes: &[u8]) -> Result<std::fs::File, R
 pub(super) const NOTHING_ELSE: [&str; 5] =
     ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
 
-/// QEMU's words for the accelerator.
 pub(super) fn words_for(accelerator: Accelerator) -> &'static str {
     match accelerator {
         Accelerator::Tcg => "tcg,thread=multi",
@@ -89,7 +88,6 @@ pub(super) fn words_for(accelerator: Accelerator) -> &'static str {
     }
 }
 
-/// Starts QEMU with the guest image.
 pub(super) fn spawn(
     program: &str,
     asked: OurGuest<'_>,

@@ -88,7 +88,6 @@ pub(crate) fn run(
     Ok(found(asked, outcome, cpu_time))
 }
 
-/// Refuses what QEMU cannot do.
 fn check(run: &Run) -> Result<(), RunError> {
     refuse(&[
         (run.rules.sched == Sched::Vmm, HOST_SCHEDULES),

@@ -78,7 +78,6 @@ pub(crate) fn run(
 /// Why nothing is known of the vCPUs' threads.
 const NOT_OURS: &str = "the vCPUs' threads are QEMU's";
 
-/// Refuses settings that QEMU does not support.
 fn check(
     asked: OurGuest<'_>,
     image: &Image,

@@ -93,7 +93,6 @@ pub(super) fn listen(
     }
 }
 
-/// The guest's lines, as they come.
 fn lines_of(qemu: &mut Child) -> Receiver<String> {
     let output = qemu.stdout.take().expect("QEMU's output is a pipe");
     let (sender, receiver) = sync_channel(LINES_AT_ONCE);

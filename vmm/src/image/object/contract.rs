@@ -12,7 +12,6 @@ pub const FILE_PREFIX: &str = "file:";
 const VERSIONS: RangeInclusive<u32> = 1..=3;
 /// Most bytes of a lock, and what its address is a multiple of.
 const MOST_LOCK_BYTES: u32 = 256;
-/// Most bytes that an object has per vCPU.
 const MOST_CPU_BYTES: u32 = 4096;
 
 /// Stands for the memory per vCPU in the object's references.

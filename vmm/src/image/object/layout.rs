@@ -34,7 +34,6 @@ pub(super) struct Layout {
     table: BTreeMap<Target, u64>,
 }
 
-/// Which part of memory a section belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Code,

@@ -129,7 +129,6 @@ impl Section {
 }
 
 impl Member {
-    /// Reads a file.
     pub(super) fn read(bytes: Vec<u8>) -> Result<Self, String> {
         const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
         if BITCODE.iter().any(|magic| bytes.starts_with(magic)) {

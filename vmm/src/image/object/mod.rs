@@ -29,7 +29,7 @@ pub use contract::FILE_PREFIX;
 pub(crate) use contract::MOST_POINTS;
 #[cfg(any(test, fuzzing))]
 pub(super) use layout::MOST_BYTES;
-pub(crate) use resolve::{Offer, Used};
+pub(crate) use resolve::Offer;
 pub use source::{ARMS, Arm, HEADER};
 
 /// An object that has its place.
@@ -76,13 +76,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The lock in a file.
     pub(crate) fn file(path: &Path) -> Self {
         let name = format!("{FILE_PREFIX}{}", path.display());
         Self { path: path.to_owned(), name, summary: "a lock object".into(), bytes: None }
     }
 
-    /// An arm of the lab's own.
     pub(crate) fn arm(arm: &Arm) -> Self {
         Self {
             path: arm.name.into(),
@@ -104,61 +102,53 @@ impl Wanted {
             Some(bytes) => bytes.to_vec(),
             None => source::read(&self.path)?,
         };
-        link_members(name_of(&self.path), members_of(bytes)?, base, offer)
+        let mut members = members_of(bytes)?;
+        resolve::join_zeros(&mut members);
+        let definitions = resolve::definitions(&members);
+        let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
+        let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
+        resolve::check_constructors(&members, &resolved.reached)?;
+        let table = table(&members, &resolved)?;
+        // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
+        let heap_bytes = if offer.takes_memory { HEAP_BYTES } else { 0 };
+        let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, heap_bytes, base)?;
+        instructions::check(&members, &resolved.reached)?;
+        if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
+            return Err(
+                "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into(),
+            );
+        }
+        let address = |function: &Option<Function>| {
+            let (member, symbol) = (*function)?;
+            let symbol = &members[member].symbols[symbol];
+            let member::SymbolPlace::Section(section) = symbol.place else { return None };
+            Some(layout.section(member, section)? + symbol.value)
+        };
+        let functions = exports.forms.each_ref().map(|form| form.each_ref().map(address));
+        let (try_lock, init) = (exports.try_lock.each_ref().map(address), address(&exports.init));
+        relocate(&mut members, &resolved, &layout)?;
+        let parts = parts(&members, &layout);
+        let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
+        for (number, member) in members.iter_mut().enumerate().filter(|(number, _)| reached.contains(number))
+        {
+            member.settle(|section| layout.section(number, section));
+        }
+        let files = members.into_iter().enumerate().filter(|(number, _)| reached.contains(number));
+        Ok(LinkedObject {
+            name: name_of(&self.path),
+            addresses: layout.code.start..layout.end,
+            files: files.map(|(_, member)| member.bytes).collect(),
+            functions,
+            try_lock,
+            init,
+            lock_bytes: exports.lock_bytes,
+            cpu_bytes: exports.cpu_bytes,
+            may_be_interrupted: exports.may_be_interrupted,
+            has_points: offer.has_points,
+            heap: layout.heap.clone(),
+            parts,
+        })
     }
-}
-
-/// Links an object from its members, to lie from `base` on.
-fn link_members(
-    name: String,
-    mut members: Vec<Member>,
-    base: u64,
-    offer: &mut Offer<'_>,
-) -> Result<LinkedObject, String> {
-    resolve::join_zeros(&mut members);
-    let definitions = resolve::definitions(&members);
-    let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
-    let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
-    resolve::check_constructors(&members, &resolved.reached)?;
-    let table = table(&members, &resolved)?;
-    // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
-    let heap_bytes = if offer.used.heap { HEAP_BYTES } else { 0 };
-    let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, heap_bytes, base)?;
-    instructions::check(&members, &resolved.reached)?;
-    if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
-        return Err(
-            "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into()
-        );
-    }
-    let address = |function: &Option<Function>| {
-        let (member, symbol) = (*function)?;
-        let symbol = &members[member].symbols[symbol];
-        let member::SymbolPlace::Section(section) = symbol.place else { return None };
-        Some(layout.section(member, section)? + symbol.value)
-    };
-    let functions = exports.forms.each_ref().map(|form| form.each_ref().map(address));
-    let (try_lock, init) = (exports.try_lock.each_ref().map(address), address(&exports.init));
-    relocate(&mut members, &resolved, &layout)?;
-    let parts = parts(&members, &layout);
-    let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
-    for (number, member) in members.iter_mut().enumerate().filter(|(number, _)| reached.contains(number)) {
-        member.settle(|section| layout.section(number, section));
-    }
-    let files = members.into_iter().enumerate().filter(|(number, _)| reached.contains(number));
-    Ok(LinkedObject {
-        name,
-        addresses: layout.code.start..layout.end,
-        files: files.map(|(_, member)| member.bytes).collect(),
-        functions,
-        try_lock,
-        init,
-        lock_bytes: exports.lock_bytes,
-        cpu_bytes: exports.cpu_bytes,
-        may_be_interrupted: exports.may_be_interrupted,
-        has_points: offer.used.points,
-        heap: layout.heap.clone(),
-        parts,
-    })
 }
 
 /// The names whose values code reads from a table.
@@ -390,40 +380,4 @@ fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
         rights,
     })
     .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::image::made::SMALL_OBJECT;
-    use crate::image::object::resolve::Used;
-
-    #[test]
-    fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
-        const BASE: u64 = 0x40_2000;
-        let imports: BTreeMap<_, _> = ["hk_waits", "hk_now"].map(|name| (name.to_owned(), 0x40_0000)).into();
-        let link = |file: Vec<u8>| {
-            let (mut events, mut points) = (Vec::new(), Vec::new());
-            let mut offer = Offer {
-                imports: &imports,
-                events: &mut events,
-                slots: 8,
-                points: &mut points,
-                used: Used::default(),
-            };
-            Wanted::bytes(Path::new("small.o"), file).link(BASE, &mut offer)
-        };
-        let mut file = SMALL_OBJECT.to_vec();
-        let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
-        let word = |file: &[u8], at| crate::image::sites::word(file, at, 8) as usize;
-        let offset_of = |section: usize| word(&file, 40) + 64 * section + 24;
-        // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
-        // hk_unlock becomes the last of all.
-        let (data, relocations) = (offset_of(3), word(&file, offset_of(4)));
-        file[data..data + 8].copy_from_slice(&40_u64.to_le_bytes());
-        file[relocations + 16..relocations + 24].copy_from_slice(&(!unlock).to_le_bytes());
-        _ = link(file);
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use haltkick_hypercalls::LOCK_EVENTS;
 use object::elf;
 
 use crate::host::text::nearest;
@@ -39,20 +40,12 @@ pub(crate) struct Offer<'a> {
     pub(crate) imports: &'a BTreeMap<String, u64>,
     /// The events that can be counted, by their slots. Those of objects are added.
     pub(crate) events: &'a mut Vec<String>,
-    pub(crate) slots: usize,
     /// The points of locks, by their numbers. Those of objects are added.
     pub(crate) points: &'a mut Vec<String>,
-    /// Parts of the offer that the object has used.
-    pub(crate) used: Used,
-}
-
-/// Parts of the offer that make a difference to others than the object.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
-    /// It passes points.
-    pub(crate) points: bool,
+    /// The object passes points.
+    pub(crate) has_points: bool,
     /// It takes memory for its locks.
-    pub(crate) heap: bool,
+    pub(crate) takes_memory: bool,
 }
 
 #[derive(Default)]
@@ -227,14 +220,14 @@ fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, St
         return Ok(Target::CpuArea);
     }
     if let Some(event) = name.strip_prefix(EVENT_PREFIX) {
-        return number(event, (offer.events, offer.slots), ("counts an event", "slots"));
+        return number(event, (offer.events, LOCK_EVENTS), ("counts an event", "slots"));
     }
     if let Some(point) = name.strip_prefix(POINT_PREFIX) {
-        offer.used.points = true;
+        offer.has_points = true;
         let point = point.replace('_', "-");
         return number(&point, (offer.points, MOST_POINTS), ("passes a point", "numbers"));
     }
-    offer.used.heap |= name == ALLOC;
+    offer.takes_memory |= name == ALLOC;
     match offer.imports.get(name) {
         Some(&value) => Ok(Target::Number(value)),
         None if is_weak => Ok(Target::Number(0)),

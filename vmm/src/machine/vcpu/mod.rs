@@ -116,9 +116,6 @@ impl Vcpu {
 
     /// Whether something has come for a vCPU that was halted in KVM's hands. Only KVM_RUN looks; with a kick already on its way
     /// it looks and returns, without entering the guest.
-    ///
-    /// # Errors
-    /// As [`Body::run`].
     pub(crate) fn has_woken(&mut self) -> io::Result<bool> {
         Thread::current().kick();
         let exit = self.run()?;

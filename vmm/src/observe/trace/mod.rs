@@ -8,6 +8,7 @@
 pub(crate) mod sections;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use haltkick_hypercalls::WorkloadFlags;
@@ -77,31 +78,22 @@ impl What {
 /// One thread's ring of events.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    events: Vec<Event>,
-    /// Index of the next event once the ring is full.
-    next: usize,
+    events: VecDeque<Event>,
     dropped: u64,
     most: usize,
 }
 
 impl Recorder {
     fn new(most: usize) -> Self {
-        Self { events: Vec::new(), next: 0, dropped: 0, most }
+        Self { events: VecDeque::new(), dropped: 0, most }
     }
 
     pub(crate) fn note(&mut self, at_ns: u64, what: What) {
-        let event = Event { at_ns, what };
-        if self.events.len() < self.most {
-            self.events.push(event);
-        } else {
-            self.events[self.next] = event;
-            self.next = (self.next + 1) % self.most;
+        if self.events.len() >= self.most {
+            self.events.pop_front();
             self.dropped += 1;
         }
-    }
-
-    fn oldest_ns(&self) -> u64 {
-        self.events.get(self.next).map_or(0, |event| event.at_ns)
+        self.events.push_back(Event { at_ns, what });
     }
 }
 
@@ -165,13 +157,10 @@ impl Collector {
 /// ring has lost: it is dropped too.
 fn merge(recorders: &[Recorder]) -> (Vec<Event>, u64) {
     let full = recorders.iter().filter(|recorder| recorder.dropped > 0);
-    let from_ns = full.map(Recorder::oldest_ns).max().unwrap_or(0);
+    let from_ns = full.filter_map(|recorder| recorder.events.front()).map(|oldest| oldest.at_ns).max();
     let all: u64 = recorders.iter().map(|recorder| recorder.dropped + recorder.events.len() as u64).sum();
-    let kept = recorders.iter().flat_map(|recorder| {
-        let (newest, oldest) = recorder.events.split_at(recorder.next);
-        oldest.iter().chain(newest)
-    });
-    let mut events: Vec<_> = kept.filter(|event| event.at_ns >= from_ns).copied().collect();
+    let kept = recorders.iter().flat_map(|recorder| &recorder.events);
+    let mut events: Vec<_> = kept.filter(|event| Some(event.at_ns) >= from_ns).copied().collect();
     events.sort_by_key(|event| event.at_ns);
     let dropped = all - events.len() as u64;
     (events, dropped)
@@ -325,14 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_keeps_the_latest_and_counts_the_rest() {
-        let events: Vec<_> = (1..=10).map(|at_ns| runs(at_ns, 0)).collect();
-        let (kept, dropped) = merge(&[recorded(4, &events)]);
-        assert_eq!((kept, dropped), (events[6..].to_vec(), 6));
-    }
-
-    #[test]
-    fn threads_are_merged_in_order_from_where_all_are_complete() {
+    fn full_rings_keep_the_latest_from_where_all_are_complete() {
         let long: Vec<_> = (1..=10).map(|at_ns| runs(at_ns * 10, 0)).collect();
         let short = [runs(15, 1), runs(85, 1)];
         let (kept, dropped) = merge(&[recorded(4, &long), recorded(4, &short)]);
@@ -353,23 +335,20 @@ mod tests {
 
     #[test]
     fn a_trace_without_some_switches_is_a_doubtful_schedule() {
-        let rows = [
-            (0, None, None),
-            (3, None, Some("were lost")),
-            (0, Some("who ran on which pCPU: x"), Some("not in it")),
-        ];
-        for (lost_reports, missing, expected) in rows {
-            let guest = AboutGuest { name: "main".into(), vcpus: 1, locks: 1, workload: "x".into() };
-            let missing = missing.map(str::to_owned).into_iter().collect();
-            let about =
-                About { guests: vec![guest], pcpus: vec![], window_ns: [0, 90], lost_reports, missing };
+        let image = Image::embedded();
+        let rows = [(Ok(0), None), (Ok(3), Some("were lost")), (Err("x".into()), Some("not in it"))];
+        for (switches, expected) in rows {
+            let (name, workload) = ("main".into(), "critical-section".into());
+            let guest = AboutGuest { name, vcpus: 1, locks: 1, workload };
+            let about = About::new(vec![guest], &[], &image, [0, 90], Some(&switches));
+            let dropped_events = about.lost_reports;
             let stops = What::Stops { vcpu: 0, to: Where::Preempted(crate::guest::Activity::Other) };
             let events = vec![runs(10, 0), Event { at_ns: 20, what: stops }, runs(60, 0)];
             let clock = Clock { start: Moment { ns: 0, tsc: 0 }, end: Moment { ns: 90, tsc: 90 } };
-            let trace =
-                Trace { about, clock, events, dropped_events: lost_reports, sections: Sections::default() };
+            let trace = Trace { about, clock, events, dropped_events, sections: Sections::default() };
             let mut bytes = Vec::new();
-            trace.write(&mut bytes).expect("memory takes all");
+            let length = trace.write(&mut bytes).expect("memory takes all");
+            assert_eq!(length, bytes.len() as u64);
             let schedule = haltkick_sim::schedule::Schedule::parse("x", &bytes).expect("an absence");
             let doubts = schedule.doubts.as_deref();
             assert_eq!((schedule.count(), doubts.is_some()), (1, expected.is_some()), "{doubts:?}");

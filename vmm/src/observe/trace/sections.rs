@@ -20,20 +20,11 @@ pub(crate) struct Section {
     pub(crate) lock: u32,
 }
 
-/// A section that the end of the run cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unfinished {
-    pub(crate) asked_ns: u64,
-    pub(crate) lock: u32,
-    /// The vCPU had the lock; the time of its acquisition is unknown.
-    pub(crate) holds: bool,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Sections {
     pub(crate) per_vcpu: Vec<Vec<Section>>,
-    /// Section or wait that each vCPU was in when the run ended.
-    pub(crate) unfinished: Vec<Option<Unfinished>>,
+    /// What each vCPU was doing when the run ended, in words, and since when. A holder is one since it asked: more is not known of it.
+    pub(crate) unfinished: Vec<Option<(u64, String)>>,
     /// Overwritten in the rings.
     pub(crate) dropped: u64,
     /// Written with values that cannot be.
@@ -79,13 +70,14 @@ impl Sections {
 }
 
 /// The section or wait that `vcpu` says it is in, if that began after `since_ns`.
-fn unfinished(memory: &Memory, vcpu: u32, locks: u32, clock: &Clock, since_ns: u64) -> Option<Unfinished> {
+fn unfinished(memory: &Memory, vcpu: u32, locks: u32, clock: &Clock, since_ns: u64) -> Option<(u64, String)> {
     let activity = &memory.area(vcpu).activity;
     let doing = Activity::of(memory.area(vcpu));
     let lock = activity.lock.load(Ordering::Relaxed);
     let asked_ns = clock.ns(activity.since_tsc.load(Ordering::Relaxed))?;
     let plausible = doing != Activity::Other && lock < locks && asked_ns >= since_ns;
-    plausible.then_some(Unfinished { asked_ns, lock, holds: doing == Activity::Holder })
+    let does = if doing == Activity::Holder { "hold" } else { "wait for" };
+    plausible.then(|| (asked_ns, format!("{does} lock {lock}")))
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

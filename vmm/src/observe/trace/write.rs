@@ -53,8 +53,11 @@ struct VcpuTrack {
     kicked_by: Option<u64>,
 }
 
-/// All of them.
-struct Tracks {
+/// Writes events, one after the other.
+struct Events<'w, W> {
+    writer: &'w mut Writer<W>,
+    /// The run's.
+    pcpus: &'w [u32],
     vcpus: Vec<VcpuTrack>,
     /// Which vCPU has its slice open on a pCPU.
     on: BTreeMap<u32, u32>,
@@ -120,93 +123,17 @@ impl Trace {
     fn write_events(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
         let named = |name| VcpuTrack { name, ..VcpuTrack::default() };
         let vcpus = self.about.vcpu_names().into_iter().map(named).collect();
-        let mut tracks = Tracks { vcpus, on: BTreeMap::new() };
+        let mut events = Events { writer, pcpus: &self.about.pcpus, vcpus, on: BTreeMap::new() };
         for (number, event) in (1..).zip(&self.events) {
-            self.write_event(writer, &mut tracks, number, *event)?;
+            events.write(number, *event)?;
         }
-        for (vcpu, track) in (0..).zip(&tracks.vcpus) {
-            if track.open.is_some() {
-                writer.end(vcpu_track(vcpu), self.clock.end.ns)?;
+        for vcpu in 0..events.vcpus.len() as u32 {
+            if events.vcpus[vcpu as usize].open.is_some() {
+                events.writer.end(vcpu_track(vcpu), self.clock.end.ns)?;
             }
-            if let Some(pcpu) = track.pcpu {
-                writer.end(pcpu_track(pcpu), self.clock.end.ns)?;
-            }
+            events.leaves(vcpu, self.clock.end.ns)?;
         }
         Ok(())
-    }
-
-    fn write_event(
-        &self,
-        writer: &mut Writer<impl Write>,
-        tracks: &mut Tracks,
-        number: u64,
-        Event { at_ns, what }: Event,
-    ) -> io::Result<()> {
-        match what {
-            What::Runs { vcpu, pcpu } => {
-                self.takes(writer, tracks, vcpu, pcpu, at_ns)?;
-                let track = &mut tracks.vcpus[vcpu as usize];
-                let terminating_flow_ids: Vec<u64> = track.kicked_by.take().into_iter().collect();
-                let name = if track.pcpu.is_some() { RUNNING } else { "awake" };
-                // Its thread says so, too, where the host's scheduler is watched.
-                if pcpu.is_none() && terminating_flow_ids.is_empty() && track.open == Some(name) {
-                    return Ok(());
-                }
-                let pcpu = track.pcpu.map(|pcpu| annotation(("pcpu", u64::from(pcpu))));
-                let debug_annotations = pcpu.into_iter().collect();
-                let begin = on(vcpu_track(vcpu), BEGIN);
-                let slice = TrackEvent { terminating_flow_ids, debug_annotations, ..begin };
-                change(writer, track, at_ns, name, slice)
-            }
-            What::Takes { vcpu, pcpu } => self.takes(writer, tracks, vcpu, Some(pcpu), at_ns),
-            What::Leaves { vcpu } => leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns),
-            What::Wakes { vcpu } => becomes_ready(writer, &mut tracks.vcpus[vcpu as usize], vcpu, at_ns),
-            What::Stops { vcpu, to } => {
-                let track = &mut tracks.vcpus[vcpu as usize];
-                leaves(writer, track, at_ns)?;
-                if let Where::KeptOut(_) = to {
-                    writer.event(at_ns, "injection", on(vcpu_track(vcpu), INSTANT))?;
-                }
-                match state(to) {
-                    Some(name) => change(writer, track, at_ns, name, on(vcpu_track(vcpu), BEGIN)),
-                    None if track.open.take().is_some() => writer.end(vcpu_track(vcpu), at_ns),
-                    None => Ok(()),
-                }
-            }
-            What::Kicks { from, to, asleep } => {
-                let flow = vec![number];
-                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(from), INSTANT) };
-                writer.event(at_ns, "kick", kick)?;
-                if asleep {
-                    let track = &mut tracks.vcpus[to as usize];
-                    track.kicked_by = Some(number);
-                    return becomes_ready(writer, track, to, at_ns);
-                }
-                let latched = TrackEvent { terminating_flow_ids: flow, ..on(vcpu_track(to), INSTANT) };
-                writer.event(at_ns, "kick latched", latched)
-            }
-        }
-    }
-
-    /// `vcpu` gets `pcpu`, if that is known and one of the run's.
-    fn takes(
-        &self,
-        writer: &mut Writer<impl Write>,
-        tracks: &mut Tracks,
-        vcpu: u32,
-        pcpu: Option<u32>,
-        at_ns: u64,
-    ) -> io::Result<()> {
-        let Some(pcpu) = pcpu.filter(|pcpu| self.about.pcpus.contains(pcpu)) else { return Ok(()) };
-        // A report of the host's scheduler may have got lost: the end of this vCPU's last turn, or of the last one here.
-        leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns)?;
-        let before = tracks.on.insert(pcpu, vcpu).map(|before| &mut tracks.vcpus[before as usize]);
-        if let Some(before) = before.filter(|before| before.pcpu == Some(pcpu)) {
-            leaves(writer, before, at_ns)?;
-        }
-        let track = &mut tracks.vcpus[vcpu as usize];
-        track.pcpu = Some(pcpu);
-        writer.event(at_ns, &track.name, on(pcpu_track(pcpu), BEGIN))
     }
 
     fn write_sections(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
@@ -217,10 +144,8 @@ impl Trace {
                 writer.slice(track, [section.asked_ns, section.had_ns], &format!("wait for lock {lock}"))?;
                 writer.slice(track, [section.had_ns, section.left_ns], &format!("hold lock {lock}"))?;
             }
-            if let Some(open) = self.sections.unfinished[vcpu as usize] {
-                let does = if open.holds { "hold" } else { "wait for" };
-                let times_ns = [open.asked_ns, self.clock.end.ns];
-                writer.slice(track, times_ns, &format!("{does} lock {}", open.lock))?;
+            if let Some((since_ns, does)) = &self.sections.unfinished[vcpu as usize] {
+                writer.slice(track, [*since_ns, self.clock.end.ns], does)?;
             }
         }
         Ok(())
@@ -230,36 +155,88 @@ impl Trace {
 const RUNNING: &str = "running";
 const READY: &str = "ready";
 
-/// The vCPU of `track` is off its pCPU.
-fn leaves(writer: &mut Writer<impl Write>, track: &mut VcpuTrack, at_ns: u64) -> io::Result<()> {
-    track.pcpu.take().map_or(Ok(()), |pcpu| writer.end(pcpu_track(pcpu), at_ns))
-}
-
-/// Ends the slice that is open, and begins `slice`, which is called `name`.
-fn change(
-    writer: &mut Writer<impl Write>,
-    track: &mut VcpuTrack,
-    at_ns: u64,
-    name: &'static str,
-    slice: TrackEvent,
-) -> io::Result<()> {
-    if track.open.replace(name).is_some() {
-        writer.end(slice.track_uuid, at_ns)?;
+impl<W: Write> Events<'_, W> {
+    fn write(&mut self, number: u64, Event { at_ns, what }: Event) -> io::Result<()> {
+        match what {
+            What::Runs { vcpu, pcpu } => {
+                self.takes(vcpu, pcpu, at_ns)?;
+                let track = &mut self.vcpus[vcpu as usize];
+                let terminating_flow_ids: Vec<u64> = track.kicked_by.take().into_iter().collect();
+                let name = if track.pcpu.is_some() { RUNNING } else { "awake" };
+                // Its thread says so, too, where the host's scheduler is watched.
+                if pcpu.is_none() && terminating_flow_ids.is_empty() && track.open == Some(name) {
+                    return Ok(());
+                }
+                let pcpu = track.pcpu.map(|pcpu| annotation(("pcpu", u64::from(pcpu))));
+                let debug_annotations = pcpu.into_iter().collect();
+                let begin = on(vcpu_track(vcpu), BEGIN);
+                let slice = TrackEvent { terminating_flow_ids, debug_annotations, ..begin };
+                self.change(vcpu, at_ns, name, slice)
+            }
+            What::Takes { vcpu, pcpu } => self.takes(vcpu, Some(pcpu), at_ns),
+            What::Leaves { vcpu } => self.leaves(vcpu, at_ns),
+            What::Wakes { vcpu } => self.becomes_ready(vcpu, at_ns),
+            What::Stops { vcpu, to } => {
+                self.leaves(vcpu, at_ns)?;
+                if let Where::KeptOut(_) = to {
+                    self.writer.event(at_ns, "injection", on(vcpu_track(vcpu), INSTANT))?;
+                }
+                match state(to) {
+                    Some(name) => self.change(vcpu, at_ns, name, on(vcpu_track(vcpu), BEGIN)),
+                    None if self.vcpus[vcpu as usize].open.take().is_some() => {
+                        self.writer.end(vcpu_track(vcpu), at_ns)
+                    }
+                    None => Ok(()),
+                }
+            }
+            What::Kicks { from, to, asleep } => {
+                let flow = vec![number];
+                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(from), INSTANT) };
+                self.writer.event(at_ns, "kick", kick)?;
+                if asleep {
+                    self.vcpus[to as usize].kicked_by = Some(number);
+                    return self.becomes_ready(to, at_ns);
+                }
+                let latched = TrackEvent { terminating_flow_ids: flow, ..on(vcpu_track(to), INSTANT) };
+                self.writer.event(at_ns, "kick latched", latched)
+            }
+        }
     }
-    writer.event(at_ns, name, slice)
-}
 
-/// A sleeper was woken: by a kick, of which the kernel tells as well where its scheduler is watched.
-fn becomes_ready(
-    writer: &mut Writer<impl Write>,
-    track: &mut VcpuTrack,
-    vcpu: u32,
-    at_ns: u64,
-) -> io::Result<()> {
-    if track.open == Some(READY) {
-        return Ok(());
+    /// `vcpu` gets `pcpu`, if that is known and one of the run's.
+    fn takes(&mut self, vcpu: u32, pcpu: Option<u32>, at_ns: u64) -> io::Result<()> {
+        let Some(pcpu) = pcpu.filter(|pcpu| self.pcpus.contains(pcpu)) else { return Ok(()) };
+        // A report of the host's scheduler may have got lost: the end of this vCPU's last turn, or of the last one here.
+        self.leaves(vcpu, at_ns)?;
+        let before = self.on.insert(pcpu, vcpu);
+        if let Some(before) = before.filter(|before| self.vcpus[*before as usize].pcpu == Some(pcpu)) {
+            self.leaves(before, at_ns)?;
+        }
+        let track = &mut self.vcpus[vcpu as usize];
+        track.pcpu = Some(pcpu);
+        self.writer.event(at_ns, &track.name, on(pcpu_track(pcpu), BEGIN))
     }
-    change(writer, track, at_ns, READY, on(vcpu_track(vcpu), BEGIN))
+
+    fn leaves(&mut self, vcpu: u32, at_ns: u64) -> io::Result<()> {
+        let pcpu = self.vcpus[vcpu as usize].pcpu.take();
+        pcpu.map_or(Ok(()), |pcpu| self.writer.end(pcpu_track(pcpu), at_ns))
+    }
+
+    /// Ends the slice of `vcpu` that is open, and begins `slice`, which is called `name`.
+    fn change(&mut self, vcpu: u32, at_ns: u64, name: &'static str, slice: TrackEvent) -> io::Result<()> {
+        if self.vcpus[vcpu as usize].open.replace(name).is_some() {
+            self.writer.end(slice.track_uuid, at_ns)?;
+        }
+        self.writer.event(at_ns, name, slice)
+    }
+
+    /// A sleeper was woken: by a kick, of which the kernel tells as well where its scheduler is watched.
+    fn becomes_ready(&mut self, vcpu: u32, at_ns: u64) -> io::Result<()> {
+        if self.vcpus[vcpu as usize].open == Some(READY) {
+            return Ok(());
+        }
+        self.change(vcpu, at_ns, READY, on(vcpu_track(vcpu), BEGIN))
+    }
 }
 
 /// Names the state of a vCPU that is off its pCPU; `None` when the vCPU is done.
@@ -302,7 +279,6 @@ const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 const ORDERING_EXPLICIT: u32 = 3;
 
-/// Writes packets.
 struct Writer<W> {
     out: W,
     names: HashMap<String, u64>,

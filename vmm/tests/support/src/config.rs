@@ -13,19 +13,16 @@ use haltkick_vmm::{
 use crate::nested;
 
 /// A time in microseconds.
-#[must_use]
 pub const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
 }
 
 /// A time in milliseconds.
-#[must_use]
 pub const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
 /// One lock for a tenth of a second on an engine, under four vCPUs for each of at most two pCPUs.
-#[must_use]
 pub fn on(engine: Engine) -> Run {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
     Run::default()
@@ -39,7 +36,6 @@ pub fn on(engine: Engine) -> Run {
 }
 
 /// A run on KVM whose vCPUs sleep and wake by doorbells.
-#[must_use]
 pub fn config() -> Run {
     on(Engine::Kvm)
         // Not what works best here: the tests look at doorbells, and at vCPUs that the VMM put to sleep.
@@ -50,10 +46,6 @@ pub fn config() -> Run {
 }
 
 /// A millisecond on a simulated machine, under `ratio` vCPUs for each of `cpus` pCPUs.
-///
-/// # Panics
-/// If no machine of that name is built in.
-#[must_use]
 pub fn simulated(name: &str, cpus: u32, ratio: u32) -> Run {
     let machine = presets().iter().find(|preset| preset.name == name).expect("it is built in").machine();
     let work_rate = machine.work_rate();
@@ -67,13 +59,11 @@ pub fn simulated(name: &str, cpus: u32, ratio: u32) -> Run {
 }
 
 /// Long sections, so that a holder is found at the first look or the second.
-#[must_use]
 pub fn mostly_holding() -> Run {
     config().lock("tas").pv(false).hold(Duration::from_micros(50)).think(Duration::from_micros(1))
 }
 
 /// Descheduling on purpose for `length`, anywhere or `at` a point.
-#[must_use]
 pub fn deschedule(target: Target, how_often: HowOften, length: Duration, at: Option<&str>) -> Deschedule {
     Deschedule { target, how_often, length, at: at.map(String::from) }
 }
@@ -84,7 +74,6 @@ macro_rules! settings {
         /// Settings of a run, one method for each: `config().lock("tas").pv(false)`.
         pub trait Settings: Sized + BorrowMut<Run> {
             $(#[doc = concat!("Sets `", stringify!($name), "`.")]
-            #[must_use]
             fn $name(mut self, $name: $($type)? $(impl Into<$into>)?) -> Self {
                 let at: fn(&mut Run) -> &mut _ = $at;
                 *at(self.borrow_mut()) = $name.into();
@@ -92,13 +81,11 @@ macro_rules! settings {
             })*
 
             /// Sets `lock` and `pv`.
-            #[must_use]
             fn form(self, lock: impl Into<String>, pv: bool) -> Self {
                 self.lock(lock).pv(pv)
             }
 
             /// Adds the guests of other runs.
-            #[must_use]
             fn beside(mut self, others: impl IntoIterator<Item = Run>) -> Self {
                 let run: &mut Run = self.borrow_mut();
                 run.guests.extend(others.into_iter().flat_map(|other| other.guests));

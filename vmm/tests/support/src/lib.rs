@@ -19,7 +19,6 @@ pub use macro_rules_attribute::apply;
 pub use trials::{Registered, Tests, each};
 
 /// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
-#[must_use]
 pub fn nested() -> bool {
     std::env::var_os("HALTKICK_NESTED").is_some()
 }

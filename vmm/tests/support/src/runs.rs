@@ -15,10 +15,6 @@ use crate::config::Settings;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every form of every lock that guards sections, arms included; schemes of page faults guard none. With each whether it is paravirtual.
-///
-/// # Panics
-/// If an arm cannot be linked.
-#[must_use]
 pub fn forms() -> Vec<(String, bool)> {
     let arms = ARMS.iter().map(|arm| arm.name);
     let image = Image::embedded().with_locks(arms).expect("arms are objects that can be linked");
@@ -42,9 +38,6 @@ pub fn start(config: &Run) -> Result<Outcome, RunError> {
 }
 
 /// Runs a guest of the embedded image, which comes to its end: a lost update, too, is an error of the run.
-///
-/// # Panics
-/// If it does not.
 #[track_caller]
 pub fn done(config: &Run) -> Outcome {
     start(config).unwrap_or_else(|error| {
@@ -77,18 +70,12 @@ pub fn start_guests(config: &Run) -> Vec<Ended> {
 }
 
 /// Runs two guests until their end.
-///
-/// # Panics
-/// If there are not two.
 #[track_caller]
 pub fn start_two(config: &Run) -> [Ended; 2] {
     start_guests(config).try_into().expect("two guests were asked for")
 }
 
 /// Runs guests, and says what the run found.
-///
-/// # Panics
-/// If the run fails as a whole.
 #[track_caller]
 pub fn found(config: &Run) -> Found {
     run(config, &image(config), &Instruments::default(), &AtomicBool::new(false)).expect("a run")
@@ -96,9 +83,6 @@ pub fn found(config: &Run) -> Found {
 
 /// Runs in windows of the asked length, of ten times it and of a hundred, until something was `seen`: in one window a vCPU may not come to
 /// it, which depends on the scheduler and the host.
-///
-/// # Panics
-/// If it was not seen in the longest window either.
 #[track_caller]
 pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Outcome {
     let mut events = Vec::new();
@@ -137,13 +121,11 @@ pub fn dies_with_its_place(config: &Run) {
 }
 
 /// How many times a histogram has.
-#[must_use]
 pub fn count(times: &TicksHistogram) -> u64 {
     times.buckets.iter().sum()
 }
 
 /// How many times a run has reported under a workload's own name.
-#[must_use]
 pub fn reported(outcome: &Outcome, name: &str) -> u64 {
     outcome.time(name).map_or(0, count)
 }
@@ -177,25 +159,21 @@ pub fn panics<T: Debug>(result: Result<T, RunError>, expected: &str) {
 }
 
 /// CPU time of all vCPUs in the window, as far as it is known.
-#[must_use]
 pub fn run_ns(outcome: &Outcome) -> u64 {
     outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum()
 }
 
 /// How often the locks counted an event.
-#[must_use]
 pub fn event(outcome: &Outcome, name: &str) -> u64 {
     outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
 }
 
 /// How often the guest left for a reason.
-#[must_use]
 pub fn exits(outcome: &Outcome, name: &str) -> u64 {
     outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
 }
 
 /// The sum over all activities of vCPUs that want to run.
-#[must_use]
 pub fn sum(by: &ByActivity) -> u64 {
     by.holder + by.head + by.waiter + by.other
 }

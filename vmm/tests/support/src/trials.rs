@@ -27,7 +27,6 @@ impl<E: Display> From<E> for Failed {
 
 impl Failed {
     /// The reason.
-    #[must_use]
     pub fn message(&self) -> &str {
         let (Self::Because(reason) | Self::Skipped(reason)) = self;
         reason
@@ -88,7 +87,6 @@ pub struct Registered {
 inventory::collect!(Registered);
 
 /// Returns all trials of this program, in the order of their names. Under `by_file` the name of a function's file precedes its own.
-#[must_use]
 pub fn trials(by_file: bool) -> Vec<Trial> {
     let named = |test: &Registered| match test.module.rsplit("::").next().filter(|_| by_file) {
         Some(file) => format!("{file}::{}", test.name),
