@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::Refused;
 
-use super::deschedule::Policy;
+use super::deschedule;
 use super::row::{Linux, Setting};
 use super::value::{Settings, Value};
 use crate::text::quantity::MemorySize;
@@ -27,10 +27,8 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
 
 /// Refuses to take off vCPUs by what they are doing.
 pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
-    match settings.given("deschedule").map(Value::to) {
-        Some(Policy(Some(policy))) => policy.check_for_linux(),
-        _ => Ok(()),
-    }
+    let policy = settings.given("deschedule").and_then(|policy| policy.by(deschedule::read));
+    policy.map_or(Ok(()), |policy| policy.check_for_linux())
 }
 
 /// How long a guest may take until it has powered off.

@@ -5,10 +5,8 @@ use std::str::FromStr;
 
 use haltkick_vmm::Span;
 
-use super::choices::{
-    Arrivals, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
-};
-use super::deschedule::Policy;
+use super::choices::{self, Ratio};
+use super::deschedule;
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
 use super::value::{Value, Vm};
@@ -74,16 +72,19 @@ impl Setting {
             Kind::Time => written::<Span>(text)?,
             Kind::Memory => written::<MemorySize>(text)?,
             Kind::Cpus => written::<CpuChoice>(text)?,
-            Kind::Numa => written::<NumaChoice>(text)?,
-            Kind::Share => written::<Percent>(text)?,
+            Kind::Numa => choices::written_numa(choices::numa(text)?),
+            Kind::Share => format!("{}%", choices::percent(text)?),
             Kind::Ratio => written::<Ratio>(text)?,
-            Kind::Exponent => written::<Exponent>(text)?,
-            Kind::Arrivals => written::<Arrivals>(text)?,
-            Kind::SpinThreshold => written::<SpinThreshold>(text)?,
+            Kind::Exponent => (f64::from(choices::exponent(text)?) / 100.0).to_string(),
+            Kind::Arrivals => choices::arrivals(text)?.to_string(),
+            Kind::SpinThreshold => match choices::spin_threshold(text)? {
+                (time, 0) => Span(time).to_string(),
+                _ => text.into(),
+            },
             Kind::PauseLoops => written::<PauseLoops>(text)?,
-            Kind::Quota => written::<QuotaChoice>(text)?,
-            Kind::Fold => written::<FoldChoice>(text)?,
-            Kind::Deschedule => written::<Policy>(text)?,
+            Kind::Quota => choices::written_quota(choices::quota(text)?),
+            Kind::Fold => choices::written_fold(choices::fold(text)?),
+            Kind::Deschedule => deschedule::read(text)?.map_or("none".into(), |it| deschedule::written(&it)),
             Kind::Guests => return Ok(Value::Guests(guests(text)?)),
         }))
     }

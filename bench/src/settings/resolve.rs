@@ -10,7 +10,7 @@ use haltkick_vmm::{
     Span, System, WorkloadFlags,
 };
 
-use super::choices::{ENGINES, EngineChoice, QuotaChoice, Ratio, Words};
+use super::choices::{self, ENGINES, EngineChoice, Ratio, Words};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
@@ -118,7 +118,7 @@ impl Settings {
         }
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours, vcpus)?;
-        let quota = self.given("quota").and_then(|value| value.to::<QuotaChoice>().0);
+        let quota = self.given("quota").and_then(|value| value.by(choices::quota));
         let time = |name| self.given(name).map(Value::time);
         let presence = match (time("from"), time("until")) {
             (None, None) => None,

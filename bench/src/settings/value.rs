@@ -47,6 +47,11 @@ impl Value {
         self.text().parse().unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
     }
 
+    /// The value in the notation that `read` knows, which its setting has read, too.
+    pub(crate) fn by<T>(&self, read: fn(&str) -> Result<T, String>) -> T {
+        read(self.text()).unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
+    }
+
     /// The value of one of `words`.
     pub(crate) fn among<T: Copy + PartialEq>(&self, words: &Words<T>) -> T {
         words.value(self.text()).unwrap_or_else(|| self.is_not_a("word"))
