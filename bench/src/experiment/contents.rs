@@ -9,7 +9,6 @@ use super::measure::Measure;
 use super::outline::OutlineComparison;
 use super::published::Published;
 use super::source::{At, Source};
-use super::workload_inside::WorkloadInside;
 use crate::record::place::{beside, is_taken, slug};
 use crate::settings::Settings;
 use crate::settings::value::default_name;
@@ -132,7 +131,7 @@ impl Patch {
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
         match keys::BOOT.iter().find(|known| **known == key) {
             Some(known) => {
-                check_boot(known, value)?;
+                keys::check_boot(known, value)?;
                 self.boot.insert(known, value.to_owned());
             }
             None => self.settings.set(key, value)?,
@@ -288,19 +287,4 @@ impl Experiment {
 /// Whether `key` says something of a kernel, rather than being a setting.
 pub(crate) fn boots(key: &str) -> bool {
     keys::BOOT.contains(&key)
-}
-
-/// Refuses a value that one of [`keys::BOOT`] cannot have.
-fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
-    // No words for the command line are a choice; a file without a name is none.
-    if value.is_empty() && key != keys::CMDLINE {
-        return Err(format!("'{key}' must be a text in quotes"));
-    }
-    if key == keys::NOPVSPIN && value.parse::<bool>().is_err() {
-        return Err(format!("'{key}' must be true or false"));
-    }
-    if key == keys::WORKLOAD_INSIDE {
-        WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
-    }
-    Ok(())
 }

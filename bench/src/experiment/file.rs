@@ -8,15 +8,13 @@ use std::path::Path;
 use super::contents::{Experiment, PointValues};
 use super::keys;
 use super::reader::{Reader, stands_against};
+use super::schema;
 use super::source::{At, Source};
 use crate::record::place::{is_taken, slug};
 use crate::settings::{Settings, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::share::percent;
-
-/// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
-pub(crate) const MOST_RETRIES: u32 = 100;
 
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
@@ -29,13 +27,13 @@ impl Experiment {
             blocks: top.count("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percent)?,
             max_time: top.parsed("max-time", str::parse)?,
-            retry_disturbed: top.number("retry-disturbed", 0..=MOST_RETRIES)?.unwrap_or(0),
+            retry_disturbed: top.number("retry-disturbed", 0..=keys::MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top
                 .table("settings")?
-                .map(|table| table.settings(keys::BOOT))
+                .map(|table| table.settings(&schema::known("/properties/settings")))
                 .transpose()?
                 .unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
@@ -49,7 +47,7 @@ impl Experiment {
             source: source.clone(),
         };
         let experiment = experiment.with_references(&mut top)?;
-        top.finish(keys::TOP)?;
+        top.finish(&schema::known(""))?;
         Ok(experiment)
     }
 
@@ -186,7 +184,8 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
-    let patch = top.table("settings")?.map(|table| table.settings(&[])).transpose()?.unwrap_or_default();
+    let patch =
+        top.table("settings")?.map(|table| table.settings(&table::names())).transpose()?.unwrap_or_default();
     let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
     top.finish(&["format", "settings", "vm"])?;
     if vm.is_empty() {

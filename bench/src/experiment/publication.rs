@@ -1,9 +1,9 @@
 //! Reading the `[[published]]` rows of an experiment file, and `[publication]`, what they have in common.
 
 use super::contents::{Axis, Experiment};
-use super::keys;
 use super::published::{At, Nothing, Ours, Published};
 use super::reader::Reader;
+use super::schema;
 use crate::record::place::BESIDE;
 use crate::text::exit::Result;
 use crate::text::nearest;
@@ -17,12 +17,12 @@ impl Experiment {
     pub(super) fn read_published(&self, top: &Reader<'_>) -> Result<Vec<Published>> {
         let common = top.table("publication")?;
         if let Some(common) = &common {
-            common.finish(keys::PUBLICATION)?;
+            common.finish(&schema::known("/properties/publication"))?;
         }
         let rows = top.tables("published")?;
         let mut published: Vec<Published> = vec![];
         for row in rows {
-            row.finish(keys::PUBLISHED)?;
+            row.finish(&schema::known("/properties/published/items"))?;
             let read = row.published(common.as_ref(), &self.varying())?;
             let is_known = published.iter().any(|other| other.name == read.name);
             let twice = is_known.then(|| format!("two [[published]] are called '{}'", read.name));
@@ -89,7 +89,7 @@ impl Reader<'_> {
             (Some(_), Some(_)) => return Err(self.complain_here("a row has 'compare' or 'share'")),
         };
         let control = |table: Reader<'_>| -> Result<Nothing> {
-            table.finish(keys::PUBLISHED_CONTROL)?;
+            table.finish(&schema::known("/properties/published/items/properties/control"))?;
             let at = table.point_of("at", axes)?.into_iter().collect();
             let value = table.figures("value")?.map(|of| of[0]);
             Ok(Nothing { compare: table.required_text("compare")?, at, value })

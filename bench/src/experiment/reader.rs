@@ -10,6 +10,7 @@ use super::contents::{Arm, Axis, Control, Patch, PointValues, Quick, boots, chec
 use super::keys;
 use super::outline::OutlineComparison;
 use super::robust::{MOST_POINTS, POINTS};
+use super::schema;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::table;
@@ -165,17 +166,17 @@ impl<'a> Reader<'a> {
         Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
     }
 
-    /// All keys as settings, except those in `others`; those of [`keys::BOOT`] that are among these as what boots a kernel.
-    pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
+    /// All keys that are settings, and those of [`keys::BOOT`], which boot a kernel. There are none but those `known`.
+    pub(super) fn settings(&self, known: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
-        let known: Vec<&str> = table::names().into_iter().chain(others.iter().copied()).collect();
-        self.finish(&known)?;
+        self.finish(known)?;
         for (key, key_at, node) in self.entries() {
-            if others.contains(&key) && !boots(key) {
+            let setting = table::find(key);
+            if setting.is_none() && !boots(key) {
                 continue;
             }
             let value = self.value(key, node)?;
-            let other = table::find(key).and_then(|setting| setting.instead_of);
+            let other = setting.and_then(|setting| setting.instead_of);
             if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
@@ -216,7 +217,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(&[&table::names(), keys::BOOT].concat())?;
+        self.finish(&schema::known("/properties/grid"))?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 
@@ -239,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn point(&self) -> Result<PointValues> {
-        self.settings(keys::BOOT)?;
+        self.settings(&schema::known("/properties/point/items"))?;
         let values =
             self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
@@ -247,7 +248,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(&[keys::ARM, keys::BOOT].concat())?;
+        let mut patch = self.settings(&schema::known("/properties/arm/items"))?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
         Ok(Arm { name, patch, only: vec![] })
     }
@@ -261,7 +262,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<OutlineComparison> {
-        self.finish(keys::COMPARE)?;
+        self.finish(&schema::known("/properties/compare/items"))?;
         Ok(OutlineComparison {
             of: self.measure()?,
             name: self.required_text("name")?,
@@ -284,9 +285,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
-        let mut known = keys::CONTROL.to_vec();
-        known.extend(axes.iter().map(|axis| axis.key.as_str()));
-        self.finish(&known)?;
+        let axis_keys = axes.iter().map(|axis| axis.key.as_str());
+        self.finish(&std::iter::once("arm").chain(axis_keys).collect::<Vec<_>>())?;
         Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
     }
 
@@ -309,7 +309,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn robust(&self) -> Result<(u32, At)> {
-        self.finish(keys::ROBUST)?;
+        self.finish(&schema::known("/properties/robust"))?;
         Ok((self.number("points", MOST_POINTS)?.unwrap_or(POINTS), self.at.clone()))
     }
 
@@ -318,7 +318,7 @@ impl<'a> Reader<'a> {
             blocks: self.count("blocks")?,
             axes: self.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: self.names("arms")?,
-            patch: self.settings(keys::QUICK)?,
+            patch: self.settings(&schema::known("/properties/quick"))?,
         })
     }
 }

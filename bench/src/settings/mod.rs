@@ -11,7 +11,6 @@ mod read;
 mod resolve;
 pub(crate) mod rounds;
 pub(crate) mod row;
-pub(crate) mod schema;
 pub(crate) mod table;
 pub(crate) mod value;
 
@@ -22,7 +21,7 @@ use value::{Value, Vm};
 
 use crate::host::cpulist::CpuList;
 
-pub(crate) use read::seed;
+pub(crate) use read::{schemas, seed};
 pub(crate) use resolve::{layouts, simulated_for};
 pub(crate) use row::{Kind, Setting};
 pub(crate) use value::Settings;
