@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{Arm, Experiment, Patch, boots};
+use super::contents::{Arm, Experiment, Patch};
 use super::keys;
 use super::source::At;
 use super::workload_inside::WorkloadInside;
@@ -27,20 +27,6 @@ impl Experiment {
         let of_axis = axis.map(|axis| axis.values.first().and_then(|(_, at)| at.as_ref()));
         let point = self.points.iter().find(|point| point.0.iter().any(|(each, _)| each == key));
         of_axis.or_else(|| point.map(|point| Some(&point.1)))
-    }
-
-    /// The boot keys that `setting`, a point of the grid, sets.
-    fn boot_at(&self, setting: &[(String, String)]) -> Patch {
-        let mut boot = Patch::default();
-        for (key, value) in setting.iter().filter(|(key, _)| boots(key)) {
-            let axis = self.axes.iter().find(|axis| axis.key == *key);
-            let at = match axis.and_then(|axis| axis.values.iter().find(|(each, _)| each == value)) {
-                Some((_, at)) => at.clone(),
-                None => self.varies(key).flatten().cloned(),
-            };
-            boot.set(key, value, at).expect("what varies was read before");
-        }
-        boot
     }
 
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
@@ -84,14 +70,8 @@ impl Experiment {
         }
     }
 
-    /// `run`, whose settings are those of `arm` at `setting`, with the kernel that is said to boot there, if its files are there.
-    pub(super) fn with_kernel(
-        &self,
-        (arm, setting): (&Arm, &[(String, String)]),
-        settings: &Settings,
-        mut run: Run,
-    ) -> Result<Run> {
-        let patch = arm.patch.boot_over(&self.boot_at(setting).boot_over(&self.settings));
+    /// `run`, whose settings are those of `patch`, with the kernel that is said to boot there, if its files are there.
+    pub(super) fn with_kernel(&self, patch: &Patch, mut run: Run) -> Result<Run> {
         let file = |key: &str| {
             let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
@@ -110,9 +90,9 @@ impl Experiment {
             kernel,
             initrd: file("initrd")?.map(RamDisk::File),
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            memory_bytes: linux::memory_bytes(settings),
+            memory_bytes: linux::memory_bytes(&patch.settings),
             marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
-            limit: Some(linux::limit(settings)),
+            limit: Some(linux::limit(&patch.settings)),
         };
         if let Some(words) = patch.boot(keys::WORKLOAD_INSIDE) {
             let inside = WorkloadInside::read(words).expect("it was read before");

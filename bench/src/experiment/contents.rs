@@ -12,7 +12,7 @@ use super::source::{At, Source};
 use crate::record::place::{beside, is_taken, slug};
 use crate::settings::Settings;
 use crate::settings::value::default_name;
-use crate::text::exit::Result;
+use crate::text::exit::{Failure, Result};
 
 /// An experiment as its file has it.
 #[derive(Clone, Debug)]
@@ -150,15 +150,16 @@ impl Patch {
         self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
     }
 
-    /// The kernel of `self` where it says something, that of `below` elsewhere; but of the command line both, that of `below` first.
-    pub(super) fn boot_over(&self, below: &Self) -> Self {
+    /// `self` where it says something, `below` elsewhere; but of the kernel's command line both, that of `below` first.
+    pub(super) fn over(&self, below: &Self) -> Self {
         let mut both = below.clone();
+        both.settings = self.settings.clone().over(&below.settings);
         for (key, text) in &self.boot {
             let first = below.boot(key).filter(|_| *key == keys::CMDLINE);
             let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
             both.boot.insert(key, said.collect::<Vec<_>>().join(" "));
-            both.note(key, self.place(key).flatten().cloned());
         }
+        self.places.iter().for_each(|(key, at)| both.note(key, at.clone()));
         both
     }
 
@@ -266,6 +267,23 @@ impl Experiment {
                 });
             }
         }
+    }
+
+    /// What `setting`, a point of the grid, sets, each with its place.
+    pub(super) fn patch_at(&self, setting: &[(String, String)]) -> Result<Patch> {
+        let mut patch = Patch::default();
+        for (key, value) in setting {
+            let mut of_axes = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
+            let at = match of_axes.find(|(each, _)| each == value) {
+                Some((_, at)) => at.clone(),
+                None => {
+                    let sets = |point: &&PointValues| point.0.iter().any(|it| (&it.0, &it.1) == (key, value));
+                    self.points.iter().find(sets).map(|point| point.1.clone())
+                }
+            };
+            patch.set(key, value, at).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
+        }
+        Ok(patch)
     }
 
     /// Everything that varies, with its values: what the points set, then the grid.

@@ -139,11 +139,7 @@ impl Experiment {
     /// Applies the file's quick variant.
     fn be_quick(&mut self, quick: &Quick) {
         self.blocks = quick.blocks.unwrap_or(self.blocks);
-        for (key, at) in &quick.patch.places {
-            self.settings.places.retain(|(known, _)| known != key);
-            self.settings.places.push((key.clone(), at.clone()));
-        }
-        self.settings.settings = quick.patch.settings.clone().over(&self.settings.settings);
+        self.settings = quick.patch.over(&self.settings);
         let left = |key: &str, value: &str| {
             let axis = quick.axes.iter().find(|axis| axis.key == key);
             axis.is_none_or(|axis| axis.values.iter().any(|(known, _)| known == value))
