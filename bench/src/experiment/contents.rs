@@ -12,7 +12,7 @@ use super::source::{At, Source};
 use crate::record::place::{beside, is_taken, slug};
 use crate::settings::Settings;
 use crate::settings::value::default_name;
-use crate::text::exit::{Failure, Result};
+use crate::text::exit::Result;
 
 /// An experiment as its file has it.
 #[derive(Clone, Debug)]
@@ -177,21 +177,15 @@ impl Patch {
 impl Experiment {
     /// Names of all arms, each followed by those of the guests that run alongside its first.
     pub(crate) fn arms_and_beside(&self) -> Vec<String> {
-        let varying = self.varying();
         // Several guests, one by one or by their number.
-        let each = varying.iter().filter(|axis| axis.key == "vm" || axis.key == "guests");
-        let of_grid: Vec<Settings> = each
-            .flat_map(|axis| axis.values.iter().map(|(value, _)| (axis.key.as_str(), value)))
-            .filter_map(|(key, value)| {
-                let mut settings = Settings::default();
-                settings.set(key, value).ok().map(|()| settings)
-            })
-            .collect();
+        let varying = self.varying().into_iter().filter(|axis| axis.key == "vm" || axis.key == "guests");
+        let each =
+            varying.flat_map(|axis| axis.values.into_iter().map(move |it| vec![(axis.key.clone(), it.0)]));
+        let grid: Vec<Vec<(String, String)>> = std::iter::once(vec![]).chain(each).collect();
         let of_arm = |arm: &Arm| {
-            let settings = arm.patch.settings.clone().over(&self.settings.settings);
-            let varied = of_grid.iter().map(|grid| arm.patch.settings.clone().over(grid));
             let mut all = vec![arm.name.clone()];
-            for settings in std::iter::once(settings).chain(varied) {
+            for setting in &grid {
+                let settings = self.patch_of(arm, setting).settings;
                 let guests = settings.guests();
                 let name = |index: usize| {
                     let name = guests.get(index).and_then(|vm| vm.name.clone());
@@ -269,8 +263,8 @@ impl Experiment {
         }
     }
 
-    /// What `setting`, a point of the grid, sets, each with its place.
-    pub(super) fn patch_at(&self, setting: &[(String, String)]) -> Result<Patch> {
+    /// All that is set for `arm` at `setting`: over the common settings what that point of the grid sets, and over it the arm's own.
+    pub(super) fn patch_of(&self, arm: &Arm, setting: &[(String, String)]) -> Patch {
         let mut patch = Patch::default();
         for (key, value) in setting {
             let mut of_axes = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
@@ -281,9 +275,9 @@ impl Experiment {
                     self.points.iter().find(sets).map(|point| point.1.clone())
                 }
             };
-            patch.set(key, value, at).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
+            patch.set(key, value, at).expect("what varies was read before");
         }
-        Ok(patch)
+        arm.patch.over(&patch.over(&self.settings))
     }
 
     /// Everything that varies, with its values: what the points set, then the grid.

@@ -1,12 +1,12 @@
 //! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be, or that makes as many as another one,
 //! is left out, and said so.
 
-use super::contents::{Arm, Experiment};
+use super::contents::{Experiment, combined};
 use super::source::BUILT_IN;
 use crate::host::cpulist::CpuList;
+use crate::settings::Supply;
 use crate::settings::choices::Ratio;
 use crate::settings::value::Value;
-use crate::settings::{Settings, Supply};
 use crate::text::exit::Result;
 
 impl Experiment {
@@ -17,27 +17,18 @@ impl Experiment {
 
     /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
     fn most_pcpus(&self, allowed: &CpuList) -> usize {
-        let mut grid = vec![Settings::default()];
-        for axis in self.varying().iter().filter(|axis| ["cpus", "machine"].contains(&axis.key.as_str())) {
+        let varying =
+            self.varying().into_iter().filter(|axis| ["cpus", "machine"].contains(&axis.key.as_str()));
+        let values = varying.map(|axis| {
             // Machines that are alike but for guesses have as many CPUs.
             let values = axis.values.iter().map(|(value, _)| value.split('~').next().unwrap_or(value));
-            let mut values: Vec<&str> = values.collect();
+            let mut values: Vec<_> = values.map(|value| (axis.key.clone(), value.to_owned())).collect();
             values.dedup();
-            let with = |point: &Settings, value: &str| {
-                let mut point = point.clone();
-                point.set(&axis.key, value).ok().map(|()| point)
-            };
-            grid = grid
-                .iter()
-                .flat_map(|point| values.iter().filter_map(move |value| with(point, value)))
-                .collect();
-        }
-        let count = |arm: &Arm, point: &Settings| {
-            let of_all = point.clone().over(&self.settings.settings);
-            arm.patch.settings.clone().over(&of_all).pcpu_count(allowed)
-        };
-        let each = self.arms.iter().flat_map(|arm| grid.iter().map(move |point| count(arm, point)));
-        each.max().unwrap_or(0)
+            values
+        });
+        let grid = combined(vec![vec![]], values);
+        let each = self.arms.iter().flat_map(|arm| grid.iter().map(move |point| self.patch_of(arm, point)));
+        each.map(|patch| patch.settings.pcpu_count(allowed)).max().unwrap_or(0)
     }
 
     /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only

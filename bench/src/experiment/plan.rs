@@ -171,10 +171,10 @@ fn part_of_id(experiment: &Experiment, key: &str, value: &str) -> String {
     }
 }
 
-/// The arm's settings over those of the grid over those of the experiment.
+/// The arm's run at `setting`.
 fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<Run> {
     let has_kernel = experiment.has_kernels();
-    let mut patch = arm.patch.over(&experiment.patch_at(setting)?.over(&experiment.settings));
+    let mut patch = experiment.patch_of(arm, setting);
     if let Some(window) = patch.settings.given("window")
         && patch.settings.given("min-turns").is_none()
         && !(has_kernel || is_window_chosen(experiment, arm))
