@@ -62,14 +62,12 @@ impl Settings {
             run.guests.push(guest);
         }
         if let Some(name) = common.given("host").map(Value::text) {
-            let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
-            run.host = Some(Arc::new(host));
+            run.host = Some(Arc::new(machines::find_host(name).map_err(refused("host"))?));
         }
         (run.warmup, run.window) = common.times(&run)?;
         common.finish_simulated(&mut run)?;
         if let Some(path) = common.given("schedule").map(Value::text) {
-            let refuse = |message| Refused { about: "schedule", message };
-            run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
+            run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refused("schedule"))?));
         }
         common.given("ple").map_or(Ok(()), |loops| loops.to::<PauseLoops>().put(&mut run))?;
         run.check_host()?;
@@ -85,8 +83,7 @@ impl Settings {
     /// The run, without guests yet, and so without the times that they need.
     fn run(&self, supply: Supply<'_>) -> Result<Run, Refused> {
         let engine = self.engine()?;
-        let cpus =
-            self.pcpus(&engine, supply.allowed).map_err(|message| Refused { about: "cpus", message })?.0;
+        let cpus = self.pcpus(&engine, supply.allowed).map_err(refused("cpus"))?.0;
         let (warmup, window) = (Duration::ZERO, Duration::ZERO);
         let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
@@ -129,19 +126,18 @@ impl Settings {
 
     /// Checks single values by the table.
     fn check_bounds(&self) -> Result<(), Refused> {
-        for (setting, value) in self.all_given() {
-            setting.check(value).map_err(|message| Refused { about: setting.name, message })?;
-        }
-        Ok(())
+        let mut given = self.all_given();
+        given.try_for_each(|(setting, value)| setting.check(value).map_err(refused(setting.name)))
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
     fn check_workload(&self, name: &str, pv: bool, image: &Image) -> Result<(), Refused> {
         let workload = find("workload", name, &image.workloads)?;
         if workload.workload_flags().has(WorkloadFlags::NEEDS_PARAVIRT) && !pv {
-            let message =
-                format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
-            return Err(Refused { about: "pv", message });
+            return refuse(
+                "pv",
+                format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on"),
+            );
         }
         let strange = table::all()
             .filter(|setting| self.given(setting.name).is_some())
@@ -155,17 +151,11 @@ impl Settings {
             [only] => format!("workload {only}"),
             several => format!("one of {}", several.join(", ")),
         };
-        Err(match setting.qualifies {
-            None => {
-                let message = format!("workload '{name}' has no such thing: use {others}");
-                Refused { about: setting.name, message }
-            }
-            Some(about) => {
-                let message =
-                    format!("what stands behind the slash is nothing for workload '{name}': use {others}");
-                Refused { about, message }
-            }
-        })
+        let strange = match setting.qualifies {
+            None => format!("workload '{name}' has no such thing"),
+            Some(_) => format!("what stands behind the slash is nothing for workload '{name}'"),
+        };
+        refuse(setting.qualifies.unwrap_or(setting.name), format!("{strange}: use {others}"))
     }
 
     /// Sets the properties that a simulated machine decides, and the default length of its run.
@@ -182,13 +172,10 @@ impl Settings {
         }
         let takes = simulated_for(run);
         if takes > LONGEST_SIMULATION {
-            let message = format!(
-                "{} simulated on {} pCPUs would take about {} hours: use a shorter window, or fewer pCPUs",
-                Span(run.warmup + run.window),
-                run.cpus.len(),
-                takes.as_secs().div_ceil(3600)
-            );
-            return Err(Refused { about: "window", message });
+            let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
+            let hours = takes.as_secs().div_ceil(3600);
+            let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
+            return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
         }
         Ok(())
     }
@@ -201,8 +188,7 @@ impl Settings {
         if let Some(work) = self.time("work") {
             let section = ours.shape.mean_hold(ours.hold) + ours.think;
             if section.is_zero() {
-                let message = "there is no work to divide: give hold or think a length".into();
-                return Err(Refused { about: "work", message });
+                return refuse("work", "there is no work to divide: give hold or think a length");
             }
             ours.shape.work_sections = (work.as_nanos() / section.as_nanos()).max(1) as u64;
         }
@@ -228,8 +214,7 @@ impl Settings {
             None => rounds::whole(window.max(self.turns(run)), rounds::period(run)),
         };
         if window < SHORTEST_WINDOW {
-            let message = "the window is too short to count in: 1ms at least".into();
-            return Err(Refused { about: "window", message });
+            return refuse("window", "the window is too short to count in: 1ms at least");
         }
         Ok((warmup, window))
     }
@@ -237,8 +222,7 @@ impl Settings {
     fn engine(&self) -> Result<Engine, Refused> {
         let engine = self.word("engine", &ENGINES).unwrap_or(EngineChoice::Kvm);
         if self.given("machine").is_some() && engine != EngineChoice::Sim {
-            let message = "only engine sim simulates a machine: use engine sim".into();
-            return Err(Refused { about: "machine", message });
+            return refuse("machine", "only engine sim simulates a machine: use engine sim");
         }
         Ok(match engine {
             EngineChoice::Kvm => Engine::Kvm,
@@ -254,11 +238,11 @@ impl Settings {
 
     /// The machine of engine sim: a built-in one, or that of a file.
     fn machine(&self) -> Result<Machine, Refused> {
-        let refuse = |message| Refused { about: "machine", message };
-        let name = self.given("machine").map(Value::text).ok_or_else(|| {
-            refuse("engine sim simulates a machine: name one of `haltkick list machines`, or a file".into())
-        })?;
-        machines::find(name).map_err(refuse)
+        let Some(name) = self.given("machine").map(Value::text) else {
+            let advice = "name one of `haltkick list machines`, or a file";
+            return refuse("machine", format!("engine sim simulates a machine: {advice}"));
+        };
+        machines::find(name).map_err(refused("machine"))
     }
 
     /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
@@ -279,15 +263,11 @@ impl Settings {
         let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
         let vcpus = self.given("ratio").map_or(by_default, Value::to).vcpus(pcpus as usize) as u32;
         if vcpus > MAX_VCPUS as u32 && most > 0 {
-            let message = format!(
-                "{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run: use ratio {most}, or fewer pCPUs (--cpus node:0)"
-            );
-            return Err(Refused { about: "ratio", message });
+            let too_many = format!("{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run");
+            return refuse("ratio", format!("{too_many}: use ratio {most}, or fewer pCPUs (--cpus node:0)"));
         }
-        in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Refused {
-            about: "ratio",
-            message: format!("{vcpus} vCPUs on {pcpus} pCPUs: {message}"),
-        })?;
+        let range = in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string);
+        range.or_else(|why| refuse("ratio", format!("{vcpus} vCPUs on {pcpus} pCPUs: {why}")))?;
         Ok(vcpus)
     }
 
@@ -305,8 +285,7 @@ impl Settings {
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
         let pv = match (self.named_lock().1, self.given("pv").map(Value::is_on)) {
             (true, Some(false)) => {
-                let message = format!("lock '{name}{WITH_PV}' says pv on: leave one out");
-                return Err(Refused { about: "pv", message });
+                return refuse("pv", format!("lock '{name}{WITH_PV}' says pv on: leave one out"));
             }
             (is_named, asked) => asked.unwrap_or(is_named || !native),
         };
@@ -321,8 +300,7 @@ impl Settings {
         with.dedup();
         let of_one = if pv { "; NAME+pv asks a single lock for it" } else { "" };
         let with = with.join(", ");
-        let message = format!("lock '{name}' has no {form} form: use pv {other}, or one of {with}{of_one}");
-        Err(Refused { about: "pv", message })
+        refuse("pv", format!("lock '{name}' has no {form} form: use pv {other}, or one of {with}{of_one}"))
     }
 
     /// The lock's name, and whether its paravirtual form is named with it: `qspinlock+pv`.
@@ -342,17 +320,14 @@ impl Settings {
         };
         if layouts.is_empty() {
             find("lock", name, locks)?;
-            let message =
-                format!("lock '{name}' has no layouts to choose from: leave it out, or take another lock");
-            return Err(Refused { about: "layout", message });
+            let advice = "leave it out, or take another lock";
+            return refuse("layout", format!("lock '{name}' has no layouts to choose from: {advice}"));
         }
-        match layouts.contains(&layout) {
-            true => find("lock", &format!("{name}/{layout}"), locks),
-            false => Err(Refused {
-                about: "layout",
-                message: format!("lock '{name}' has no layout '{layout}': it has {}", layouts.join(", ")),
-            }),
+        if !layouts.contains(&layout) {
+            let there_is = layouts.join(", ");
+            return refuse("layout", format!("lock '{name}' has no layout '{layout}': it has {there_is}"));
         }
+        find("lock", &format!("{name}/{layout}"), locks)
     }
 
     fn time(&self, name: &str) -> Option<Duration> {
@@ -362,6 +337,16 @@ impl Settings {
     fn word<T: Copy + PartialEq>(&self, name: &str, words: &Words<T>) -> Option<T> {
         self.given(name).map(|value| value.among(words))
     }
+}
+
+/// Refuses what a setting says, with the reason.
+fn refuse<T>(about: &'static str, message: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::new(about, message))
+}
+
+/// The refusal of a setting for a reason that comes later.
+fn refused(about: &'static str) -> impl FnOnce(String) -> Refused {
+    move |message| Refused { about, message }
 }
 
 /// Checks that the image has vCPUs that the policy of descheduling means.
@@ -393,7 +378,7 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
         if kind == "lock" {
             names.extend(ARMS.iter().map(|arm| arm.name));
         }
-        Refused { about: kind, message: nearest::unknown(kind, name, &names) }
+        Refused::new(kind, nearest::unknown(kind, name, &names))
     })
 }
 
