@@ -200,33 +200,13 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
 mod tests {
     use super::*;
     use crate::experiment::contents::Arm;
-    use crate::experiment::source::BUILT_IN;
     use crate::measure::synthetic::{experiment, overrides};
 
     fn parse(text: &str) -> Result<Experiment> {
         Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
     }
 
-    #[test]
-    fn every_built_in_experiment_is_read() {
-        for (name, text) in BUILT_IN {
-            let experiment = parse(text).unwrap();
-            assert_eq!(experiment.name, name);
-            let names_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
-            assert!(names_pair, "{name} has no A/A pair");
-        }
-    }
-
     const GRID: &str = "[grid]\nratio = [8, 1]\nhold = ['2us', '1us']\n";
-
-    #[test]
-    fn axes_and_arms_keep_the_order_of_the_file() {
-        let it = experiment(&format!("{GRID}[[arm]]\nname = 'z'\n[[arm]]\nname = 'a'\n")).unwrap();
-        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
-        assert_eq!((axes, arms), (vec!["ratio", "hold"], vec!["z", "a"]));
-        assert_eq!(it.axes[0].values[0].0, "8");
-    }
 
     #[test]
     fn an_arm_stands_only_where_it_says() {
