@@ -6,7 +6,7 @@ use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
 use super::keys::{self, MOST_CELLS};
 use super::measure::Measure;
-use super::outline::OutlineComparison;
+use super::outline::{OutlineComparison, OutlineControl};
 use super::published::Published;
 use super::source::{At, Source};
 use crate::record::place::{beside, is_taken, slug};
@@ -41,7 +41,8 @@ pub(crate) struct Experiment {
     pub(crate) axes: Vec<Axis>,
     pub(crate) arms: Vec<Arm>,
     pub(crate) comparisons: Vec<OutlineComparison>,
-    pub(crate) control: Option<Control>,
+    /// The A/A pair; an axis that it does not name may have any value.
+    pub(crate) control: Option<OutlineControl>,
     pub(crate) published: Vec<Published>,
     pub(super) quick: Option<Quick>,
     /// How many machines like each, on which comparisons are simulated, too, and where that is asked for.
@@ -106,14 +107,6 @@ pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-/// The A/A pair.
-#[derive(Clone, Debug)]
-pub(crate) struct Control {
-    pub(crate) arm: String,
-    /// Values of axes; an axis that is not named may have any value.
-    pub(crate) setting: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug)]

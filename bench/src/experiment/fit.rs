@@ -59,7 +59,7 @@ impl Experiment {
         }
         left_out.dedup();
         if let Some(control) = &mut self.control {
-            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
+            control.setting.retain(|key, value| key != "ratio" || !left_out.contains(value));
         }
         let too_large = (!left_out.is_empty()).then(|| {
             format!(

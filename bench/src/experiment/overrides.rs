@@ -154,7 +154,7 @@ impl Experiment {
         self.comparisons.retain(|it| [&it.arm, &it.baseline].into_iter().all(|name| names.contains(name)));
         self.control.take_if(|control| !names.contains(&control.arm));
         if let Some(control) = &mut self.control {
-            control.setting.retain(|(key, value)| left(key, value));
+            control.setting.retain(|key, value| left(key, value));
         }
     }
 
@@ -218,6 +218,8 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::measure::synthetic::{built_in, experiment, overrides};
 
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(it.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["c", "a"]);
         assert_eq!(it.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
         // The pair runs at a value that is left.
-        assert_eq!(it.control.unwrap().setting, [("hold".to_owned(), "2us".to_owned())]);
+        assert_eq!(it.control.unwrap().setting, BTreeMap::from([("hold".to_owned(), "2us".to_owned())]));
     }
 
     #[test]

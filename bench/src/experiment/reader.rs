@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Control, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
-use super::outline::OutlineComparison;
+use super::outline::{OutlineComparison, OutlineControl};
 use super::robust::{MOST_POINTS, POINTS};
 use super::schema;
 use super::source::{At, FORMAT, Source};
@@ -284,10 +284,11 @@ impl<'a> Reader<'a> {
         Err(self.complain(&self.at_of(key), nearest::unknown("arm", &name, arms)))
     }
 
-    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
+    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<OutlineControl> {
         let axis_keys = axes.iter().map(|axis| axis.key.as_str());
         self.finish(&std::iter::once("arm").chain(axis_keys).collect::<Vec<_>>())?;
-        Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
+        let setting = self.values_of(axes)?.into_iter().collect();
+        Ok(OutlineControl { arm: self.reference("arm", arms)?, setting })
     }
 
     /// The values that this table has for keys of `axes`; each must be one that its axis takes.

@@ -44,27 +44,15 @@ struct Compared<'a> {
 }
 
 impl Sweep<'_> {
-    /// The experiment that this is, as a file in another directory says it: files of kernels are named by their whole paths.
-    pub(crate) fn source_elsewhere(&self) -> Result<Source> {
-        let whole = |path: &str| {
-            std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string())
-        };
-        self.source_with(
-            |key, value| if keys::FILES.contains(&key) { whole(value) } else { value.to_owned() },
-        )
-    }
-
-    /// The experiment that this is.
-    pub(crate) fn source(&self) -> Result<Source> {
-        self.source_with(|_, value| value.to_owned())
-    }
-
-    /// The text of the sweep as a file, with values as `written` says.
-    fn source_with(&self, written: impl Fn(&str, &str) -> String) -> Result<Source> {
+    /// The experiment that this is. `elsewhere`: as a file in another directory says it, which names those of kernels by their whole
+    /// paths.
+    pub(crate) fn source(&self, elsewhere: bool) -> Result<Source> {
         self.check()?;
         let lines = |settings: &[(&str, String)]| {
             let line = |(key, value): &(&str, String)| {
-                format!("{key} = {}", value_in_file(key, &written(key, value)))
+                let whole = || std::path::absolute(value).ok().map(|path| path.display().to_string());
+                let path = if elsewhere && keys::FILES.contains(key) { whole() } else { None };
+                format!("{key} = {}", value_in_file(key, path.as_deref().unwrap_or(value)))
             };
             settings.iter().map(line).collect::<Vec<_>>().join("\n")
         };
@@ -347,16 +335,21 @@ mod tests {
     fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Result<Source> {
         let (vary, settings) = (parsed(vary), settings(given));
         Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7, robust: None }
-            .source()
+            .source(false)
     }
 
-    fn of_kernels(vary: &[&str], boot: &[(&'static str, &str)], of: &[&str], here: bool) -> Result<Source> {
+    fn of_kernels(
+        vary: &[&str],
+        boot: &[(&'static str, &str)],
+        of: &[&str],
+        elsewhere: bool,
+    ) -> Result<Source> {
         let boot: Vec<(&str, String)> = boot.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         let of: Vec<Measure> = of.iter().map(|of| Measure::try_from((*of).to_owned()).unwrap()).collect();
         let (vary, settings) = (&parsed(vary)[..], &Settings::default());
         let (boot, of) = (&boot[..], &of[..]);
         let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7, robust: None };
-        if here { sweep.source() } else { sweep.source_elsewhere() }
+        sweep.source(elsewhere)
     }
 
     fn names<'a, T>(of: &'a [T], name: impl Fn(&'a T) -> &'a String) -> Vec<&'a str> {
@@ -368,7 +361,7 @@ mod tests {
         let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
         let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
         let figures = ["figure:page-loop", "figure:copy-loop"];
-        let source = of_kernels(&vary, &boot, &figures, true).unwrap();
+        let source = of_kernels(&vary, &boot, &figures, false).unwrap();
         let it = Experiment::parse(source.clone()).unwrap();
         let arms = names(&it.arms, |arm| &arm.name);
         assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
@@ -379,7 +372,7 @@ mod tests {
         // A guest ends when it has done its work.
         assert!(!source.text.contains("window"), "{}", source.text);
         let here = std::env::current_dir().unwrap().display().to_string();
-        let elsewhere = of_kernels(&vary, &boot, &figures, false).unwrap().text;
+        let elsewhere = of_kernels(&vary, &boot, &figures, true).unwrap().text;
         for file in ["old/vmlinux", "new/vmlinux", "initrd.cpio"] {
             assert!(elsewhere.contains(&format!("= \"{here}/{file}\"")), "{elsewhere}");
         }
@@ -393,12 +386,12 @@ mod tests {
             (&["kernel=a,b"], &[("kernel", "c")], of, "--vary kernel: --kernel says the same"),
             (twice, &[], of, "--vary nopvspin: --vary nopvspin"),
         ] {
-            let failure = of_kernels(vary, boot, of, true).unwrap_err();
+            let failure = of_kernels(vary, boot, of, false).unwrap_err();
             assert!(failure.message.starts_with(expected), "{failure}");
         }
-        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, true).is_ok());
+        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, false).is_ok());
         // Without a kernel it is the reader that complains.
-        let source = of_kernels(&["cmdline=a;b"], &[], of, true).unwrap();
+        let source = of_kernels(&["cmdline=a;b"], &[], of, false).unwrap();
         let failure = Experiment::parse(source).unwrap_err();
         assert_eq!(failure.message, "sweep: this is for arms that have a 'kernel'");
     }
