@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::workload_inside::WorkloadInside;
+use crate::settings::table;
 
 /// Keys that boot a kernel; they stand wherever settings do.
 pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
@@ -21,8 +22,15 @@ pub(super) const BLOCKS: RangeInclusive<u32> = 1..=100_000;
 /// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
 pub(crate) const MOST_RETRIES: u32 = 100;
 
+/// The name in files of a setting, or of what boots a kernel.
+pub(super) fn named(key: &str) -> Result<&'static str, String> {
+    let setting = table::find(key).map(|setting| setting.name);
+    let found = setting.or_else(|| BOOT.iter().copied().find(|known| *known == key));
+    found.ok_or_else(|| table::unknown("setting", key, &[&table::names(), BOOT].concat()))
+}
+
 /// Refuses a value that one of [`BOOT`] cannot have.
-pub(super) fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
+pub(super) fn check_boot(key: &str, value: &str) -> Result<(), String> {
     // No words for the command line are a choice; a file without a name is none.
     if value.is_empty() && key != CMDLINE {
         return Err(format!("'{key}' must be a text in quotes"));

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser};
 use haltkick_vmm::Span;
 
-use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick, boots};
+use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
@@ -161,14 +161,9 @@ impl Experiment {
     /// A setting for all cells, or what boots all kernels: axes give way to it. Words for the command line replace those that all arms
     /// have.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let known = [&table::names(), keys::BOOT].concat();
-        let setting = table::find(key);
-        if setting.is_none() && !boots(key) {
-            return Err(table::unknown("setting", key, &known));
-        }
+        let key = keys::named(key)?;
         Patch::default().set(key, value, None)?;
-        let key = setting.map_or(key, |setting| setting.name);
-        let instead_of = setting.and_then(|setting| setting.instead_of);
+        let instead_of = table::find(key).and_then(|setting| setting.instead_of);
         let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
         self.is_set_by_none(&displaced)?;
         if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {

@@ -40,7 +40,7 @@ const WINDOW: &str = "200ms";
 /// One of the things that are compared.
 struct Compared<'a> {
     name: String,
-    settings: Vec<(&'a str, &'a str)>,
+    settings: Vec<(&'a str, String)>,
 }
 
 impl Sweep<'_> {
@@ -76,9 +76,7 @@ impl Sweep<'_> {
             let _ = writeln!(text, "{} = [{}]", vary.key, values.join(", "));
         }
         for arm in &arms {
-            let settings: Vec<(&str, String)> =
-                arm.settings.iter().map(|(key, value)| (*key, (*value).into())).collect();
-            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", in_toml(&arm.name), lines(&settings));
+            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", in_toml(&arm.name), lines(&arm.settings));
         }
         text += &self.comparisons(&arms)?;
         let _ = writeln!(text, "\n[control]\narm = {}", in_toml(&arms[0].name));
@@ -137,24 +135,18 @@ impl Sweep<'_> {
     /// Settings that all cells have in common.
     fn common(&self) -> Vec<(&'static str, String)> {
         let mut common: Vec<(&str, String)> = self.boot.to_vec();
-        common.extend(self.settings.all_given().map(|(setting, value)| (setting.name, value.to_string())));
+        common.extend(self.settings.all_given().map(|(setting, value)| {
+            // A plan would lengthen a window of the command line.
+            let is_final = setting.name == "window" && self.settings.given("min-turns").is_none();
+            let turns = if is_final && !self.has_kernels() { "/0" } else { "" };
+            (setting.name, format!("{value}{turns}"))
+        }));
         let says =
             |key: &str| self.settings.given(key).is_some() || self.vary.iter().any(|vary| vary.key == key);
         // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
         let simulated = self.settings.given("engine").is_some_and(|engine| engine.text() == "sim");
         if !["window", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
             common.push(("window", WINDOW.into()));
-        }
-        // A plan would lengthen a window of the command line.
-        if let Some(window) = self.settings.given("window")
-            && self.settings.given("min-turns").is_none()
-            && !self.has_kernels()
-        {
-            let as_given = format!("{}/0", window.text());
-            common
-                .iter_mut()
-                .filter(|(key, _)| *key == "window")
-                .for_each(|(_, value)| value.clone_from(&as_given));
         }
         common
     }
@@ -167,7 +159,7 @@ impl Sweep<'_> {
             ));
         };
         let is_wanted = |arm: &&Compared<'_>| {
-            let values: Vec<&str> = arm.settings.iter().map(|(_, value)| *value).collect();
+            let values: Vec<&str> = arm.settings.iter().map(|(_, value)| value.as_str()).collect();
             arm.name == wanted || values.join(" ") == wanted
         };
         let baseline = if wanted.is_empty() { Some(first) } else { arms.iter().find(is_wanted) };
@@ -201,11 +193,11 @@ fn said_of_all(key: &str, flag: &str) -> Failure {
 
 /// Every combination of their values; the last varies fastest.
 fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
-    let values = |vary: &&'a Vary| vary.values.iter().map(|value| (vary.key, value.as_str())).collect();
-    let all: Vec<Vec<(&'a str, &'a str)>> = combined(vec![vec![]], vary.iter().map(values));
-    let name = |settings: &[(&str, &str)]| {
+    let values = |vary: &&'a Vary| vary.values.iter().map(|value| (vary.key, value.clone())).collect();
+    let all: Vec<Vec<(&'a str, String)>> = combined(vec![vec![]], vary.iter().map(values));
+    let name = |settings: &[(&str, String)]| {
         let words = settings.iter().map(|(key, value)| match *key {
-            "lock" => (*value).to_owned(),
+            "lock" => value.clone(),
             key if value.is_empty() => format!("no {key}"),
             key => format!("{key} {value}"),
         });
@@ -256,7 +248,12 @@ impl FromStr for Vary {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let key = named(key)?;
+        let key = keys::named(key)?;
+        if table::find(key).is_some_and(|setting| matches!(setting.kind, Kind::Guests)) {
+            return Err(
+                "several guests are varied in an experiment file: see docs/experiment-files.md".into()
+            );
+        }
         let is_of_cmdline = key == keys::CMDLINE;
         if is_of_cmdline && values.contains(',') && !values.contains(';') {
             return Err(format!(
@@ -294,21 +291,6 @@ fn path_with_comma(values: &[String]) -> Option<String> {
     let is_apart = |from: &usize| !Path::new(&bare(&values[*from])).is_file();
     let mut paths = (0..values.len()).filter(is_apart).flat_map(whole).map(|path| bare(&path));
     paths.find(|path| Path::new(path).is_file())
-}
-
-/// A setting that can be varied, or what boots a kernel, by its name.
-fn named(key: &str) -> std::result::Result<&'static str, String> {
-    if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
-        return Ok(key);
-    }
-    let known = [&table::names(), keys::BOOT].concat();
-    let setting = table::find(key).ok_or_else(|| table::unknown("setting", key, &known))?;
-    match setting.kind {
-        Kind::Guests => {
-            Err("several guests are varied in an experiment file: see docs/experiment-files.md".into())
-        }
-        _ => Ok(setting.name),
-    }
 }
 
 /// Whether `value` can be one of `key`.
