@@ -15,7 +15,6 @@ use crate::settings::{Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
 
 impl Experiment {
-    /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
         let mut patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
         patches.any(|patch| patch.boot("kernel").is_some()) || self.varies("kernel").is_some()
@@ -108,7 +107,6 @@ impl Experiment {
     }
 }
 
-/// `path`, if there is such a file.
 fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     let told = path.display();
     match std::fs::metadata(&path) {
@@ -154,12 +152,10 @@ mod tests {
         planned(&parsed(directory, rest)?)
     }
 
-    /// The complaint about a plan that cannot be.
     fn complaint(planned: Result<Plan>) -> String {
         planned.map(|plan| plan.cells().count()).unwrap_err().message
     }
 
-    /// Two arms with a kernel each.
     const TWO: &str = "[[arm]]\nname = 'a'\nkernel = 'old'\n[[arm]]\nname = 'b'\nkernel = 'new'\n";
     /// Two arms with the kernel that is set elsewhere.
     const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";

@@ -14,7 +14,6 @@ use crate::settings::Settings;
 use crate::settings::value::default_name;
 use crate::text::exit::Result;
 
-/// An experiment as its file has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     pub(crate) source: Source,
@@ -53,12 +52,10 @@ pub(crate) struct Experiment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
-    /// The keys that boot a kernel.
     boot: BTreeMap<&'static str, String>,
     pub(super) places: Vec<(String, Option<At>)>,
 }
 
-/// A setting that the experiment varies.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) key: String,
@@ -73,7 +70,6 @@ pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 #[derive(Clone, Debug)]
 pub(crate) struct Arm {
     pub(crate) name: String,
-    /// Its settings, and its kernel.
     pub(crate) patch: Patch,
     /// Values of axes at which it stands, where it does not stand everywhere.
     pub(crate) only: Vec<(String, String)>,

@@ -7,7 +7,6 @@ use crate::settings::table;
 
 /// Keys that boot a kernel; they stand wherever settings do.
 pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
-/// Boot keys that name files.
 pub(super) const FILES: &[&str] = &["kernel", "initrd"];
 /// The boot key whose words add up: those from all places are used, one after the other.
 pub(super) const CMDLINE: &str = "cmdline";

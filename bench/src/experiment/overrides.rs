@@ -98,7 +98,6 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 impl Experiment {
-    /// Applies what the command line says.
     pub(crate) fn apply(&mut self, overrides: &Overrides) -> Result<()> {
         if overrides.quick {
             let quick = self.quick.take().ok_or_else(|| {
@@ -136,7 +135,6 @@ impl Experiment {
         self.check_boots()
     }
 
-    /// Applies the file's quick variant.
     fn be_quick(&mut self, quick: &Quick) {
         self.blocks = quick.blocks.unwrap_or(self.blocks);
         self.settings = quick.patch.over(&self.settings);

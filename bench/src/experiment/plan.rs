@@ -20,7 +20,6 @@ use crate::record::place::{LOCK_FREE, Place, Role, slug};
 use crate::settings::{Supply, rounds};
 use crate::text::exit::{Failure, Result};
 
-/// All cells of an experiment.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) outline: Outline,
@@ -28,7 +27,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// One point of the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     /// Lock-free cells; several only if arms differ in more than the lock.
@@ -36,7 +34,6 @@ pub(crate) struct Point {
     pub(crate) arms: Vec<Cell>,
 }
 
-/// One thing to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) id: String,
@@ -59,7 +56,6 @@ impl Plan {
         Ok(Self { outline: outline(experiment, control), points, seed })
     }
 
-    /// Cells in the order of one block.
     pub(crate) fn block(&self, block: u32) -> Vec<&Cell> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(block));
@@ -171,7 +167,6 @@ fn part_of_id(experiment: &Experiment, key: &str, value: &str) -> String {
     }
 }
 
-/// The arm's run at `setting`.
 fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<Run> {
     let has_kernel = experiment.has_kernels();
     let mut patch = experiment.patch_of(arm, setting);

@@ -48,12 +48,10 @@ impl<'a> Reader<'a> {
         self.source.complain(Some(at), message)
     }
 
-    /// A complaint about the whole table.
     pub(super) fn complain_here(&self, message: impl fmt::Display) -> Failure {
         self.complain(&self.at, message)
     }
 
-    /// Refuses keys that are not in `known`.
     pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
             None => Ok(()),
@@ -100,7 +98,6 @@ impl<'a> Reader<'a> {
         self.text(key)?.ok_or_else(|| self.complain(&self.at, format!("'{key}' is missing here")))
     }
 
-    /// A list of texts, each with its place.
     fn names(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let wrong = |at: At| self.complain(&at, format!("'{key}' must be a list of names"));
@@ -112,7 +109,6 @@ impl<'a> Reader<'a> {
         names.ok_or_else(|| wrong(node.span()))?.iter().map(name).collect::<Result<_>>().map(Some)
     }
 
-    /// A text that `parse` understands.
     pub(super) fn parsed<T>(
         &self,
         key: &str,

@@ -13,7 +13,6 @@ use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
 use crate::settings::schemas as settings;
 
-/// The schema.
 pub(crate) fn schema() -> Json {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -33,7 +32,6 @@ pub(super) fn known(pointer: &str) -> Vec<&'static str> {
     table["properties"].as_object().expect("it has keys").keys().map(String::as_str).collect()
 }
 
-/// Keys of the file itself.
 fn top() -> Map<String, Json> {
     let keys = json!({
         "format": { "const": FORMAT, "description": "Version of the file format" },
@@ -192,7 +190,6 @@ fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
     boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
 }
 
-/// Each setting with a list of values.
 fn grid() -> Map<String, Json> {
     let list = |schema| json!({ "type": "array", "minItems": 1, "uniqueItems": true, "items": schema });
     let keys = with_boot(settings()).into_iter();
@@ -255,7 +252,6 @@ mod tests {
         Json::Object(pairs.collect())
     }
 
-    /// Complaints of the schema about a file.
     fn complaints(text: &str) -> Vec<String> {
         let file = json_of_table(DeTable::parse(text).unwrap().get_ref());
         let validator = jsonschema::validator_for(&schema()).unwrap();

@@ -37,7 +37,6 @@ const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: &str = "200ms";
 
-/// One of the things that are compared.
 struct Compared<'a> {
     name: String,
     settings: Vec<(&'a str, String)>,
@@ -86,7 +85,6 @@ impl Sweep<'_> {
         Ok(Source { origin: SWEEP.into(), text })
     }
 
-    /// Whether arms are kernels.
     fn has_kernels(&self) -> bool {
         self.boot.iter().map(|(key, _)| *key).chain(self.vary.iter().map(|vary| vary.key)).any(boots)
     }
@@ -132,7 +130,6 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Settings that all cells have in common.
     fn common(&self) -> Vec<(&'static str, String)> {
         let mut common: Vec<(&str, String)> = self.boot.to_vec();
         common.extend(self.settings.all_given().map(|(setting, value)| {
@@ -228,7 +225,6 @@ impl Vary {
         self.values.len()
     }
 
-    /// The first value alone.
     pub(crate) fn first(&self) -> Self {
         Self { key: self.key, values: self.values[..1].to_vec() }
     }
@@ -293,7 +289,6 @@ fn path_with_comma(values: &[String]) -> Option<String> {
     paths.find(|path| Path::new(path).is_file())
 }
 
-/// Whether `value` can be one of `key`.
 fn check_value(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
     let Some(setting) = table::find(key) else { return Patch::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));

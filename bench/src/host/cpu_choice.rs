@@ -17,7 +17,6 @@ pub(crate) enum CpuChoice {
     All,
     /// One of each core, by either of two words.
     Cores(&'static str),
-    /// The cores of a NUMA node.
     Node(u32),
     /// The cores that share the last level of cache, counted by their lowest CPU.
     Llc(u32),
@@ -106,7 +105,6 @@ pub(crate) fn left_out<'a>(
     })
 }
 
-/// Siblings, nodes and caches of a host's CPUs.
 #[derive(Debug)]
 struct Topology {
     /// The lists of siblings, by CPU.
@@ -124,7 +122,6 @@ fn host() -> &'static Result<Topology, String> {
 }
 
 impl Topology {
-    /// Reads what the kernel says below `root`.
     fn read(root: &Path) -> Result<Self, String> {
         let numbers = |folder: &Path, name: &str| -> Vec<u32> {
             let entries = probe::names(folder);

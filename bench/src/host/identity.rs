@@ -43,7 +43,6 @@ impl Host {
         self.host_id.clone().unwrap_or_else(without_id)
     }
 
-    /// Why a field is null, by name.
     pub(crate) fn why(&self) -> Vec<(&'static str, String)> {
         let absent = |name, present: bool, fact: fn() -> Answer| {
             (!present).then(|| (name, fact().err().unwrap_or_else(|| "not known when this ran".into())))

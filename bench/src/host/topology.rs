@@ -6,7 +6,6 @@ use std::path::Path;
 use super::probe::{self, Answer};
 use crate::host::cpulist::CpuList;
 
-/// Position of a CPU in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreOfCpu {
     /// The package, which is a socket.

@@ -34,7 +34,6 @@ impl<T: Copy + PartialEq> Words<T> {
         self.0.iter().find(|(known, ..)| *known == word).map(|(.., value)| *value)
     }
 
-    /// Returns the word for a value.
     pub(crate) fn of(&self, value: T) -> &'static str {
         self.0
             .iter()
@@ -117,7 +116,6 @@ pub(crate) const PLACES: Words<bool> = Words(&[
     ("apart", "In lines of their own", false),
 ]);
 
-/// Whether times are exponentially distributed.
 pub(crate) const DISTRIBUTIONS: Words<bool> = Words(&[
     ("fixed", "All alike", false),
     ("exponential", "As between the events of a Poisson process", true),
@@ -153,7 +151,6 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Returns a whole number of vCPUs per pCPU.
     pub(crate) const fn whole(ratio: u32) -> Self {
         Self { hundredths: ratio * 100 }
     }
@@ -180,7 +177,6 @@ impl fmt::Display for Ratio {
     }
 }
 
-/// NUMA nodes of guest memory.
 pub(crate) fn numa(text: &str) -> Result<Numa, String> {
     match text {
         "local" => Ok(Numa::Local),
@@ -237,7 +233,6 @@ pub(crate) fn written_quota(quota: Option<Quota>) -> String {
     }
 }
 
-/// How a guest folds.
 pub(crate) fn fold(text: &str) -> Result<Fold, String> {
     let wrong = || {
         format!("'{text}' is no way to fold: write off, oracle, governor, or governor/INTERVAL/LOW%/HIGH%")
@@ -262,7 +257,6 @@ pub(crate) fn fold(text: &str) -> Result<Fold, String> {
     if parts.next().is_some() { Err(wrong()) } else { Ok(fold) }
 }
 
-/// Hundredths of a percent.
 fn threshold(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').and_then(|percent| hundredths(percent.trim(), 100.0));
     percent.ok_or_else(|| format!("'{text}' is no threshold: write a share of 0% to 100%"))

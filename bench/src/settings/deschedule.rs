@@ -39,7 +39,6 @@ pub(crate) fn read(text: &str) -> Result<Option<Deschedule>, String> {
     Ok(Some(Deschedule { target, how_often, length, at }))
 }
 
-/// A number above 0 and at most `most`.
 fn number(text: &str, most: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= most => Ok(value),

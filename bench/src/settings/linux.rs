@@ -16,7 +16,6 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 /// Line of kernels before they start the first program, unless they are told to be quiet.
 pub(crate) const DEFAULT_MARKER: &str = "Run /";
 
-/// Whether this is for our own guest only.
 pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
     match setting.linux {
         Linux::Used => false,
@@ -36,7 +35,6 @@ pub(crate) fn limit(settings: &Settings) -> Duration {
     settings.given("window").map_or(DEFAULT_LIMIT, Value::time)
 }
 
-/// Memory of the guest.
 pub(crate) fn memory_bytes(settings: &Settings) -> u64 {
     settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, |size| size.to::<MemorySize>().bytes)
 }

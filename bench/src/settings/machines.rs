@@ -20,7 +20,6 @@ const MOST_TRACE_BYTES: u64 = 256 << 20;
 
 /// Seed of the order in which parts of the hypercube's dimensions meet.
 const SEED: u64 = 1;
-/// Most machines like one.
 const MOST_LIKE: usize = 200;
 
 /// Number `number` of the `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
@@ -51,7 +50,6 @@ fn parts(name: &str) -> Option<(&str, usize, usize)> {
     (!machine.is_empty() && (1..=all).contains(&number) && all <= MOST_LIKE).then_some((machine, number, all))
 }
 
-/// Whether this is a machine like another one.
 pub(crate) fn is_like(name: &str) -> bool {
     parts(name).is_some()
 }
@@ -74,7 +72,6 @@ fn like_cores_with(has: impl Fn(&str) -> bool) -> &'static str {
     flags.into_iter().find(|(flag, _)| has(flag)).map_or("sandybridge-2s", |(_, machine)| machine)
 }
 
-/// The machine that this one is like.
 pub(crate) fn of_likes(name: &str) -> Option<&str> {
     parts(name).map(|(machine, ..)| machine)
 }
@@ -109,7 +106,6 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
     Host::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
-/// The recorded schedule in a file.
 pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
     let schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;

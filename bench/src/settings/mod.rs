@@ -77,7 +77,6 @@ impl Settings {
         table::all().filter_map(|setting| Some((setting, self.values.get(setting.name)?)))
     }
 
-    /// Returns the given value.
     pub(crate) fn given(&self, name: &str) -> Option<&Value> {
         let row =
             table::all().find(|row| row.name == name).unwrap_or_else(|| panic!("the table has no {name}"));
@@ -115,7 +114,6 @@ impl Settings {
         run
     }
 
-    /// Asks for these guests.
     pub(crate) fn put_guests(&mut self, guests: Vec<Vm>) {
         self.values.insert("vm", Value::Guests(guests));
     }

@@ -55,7 +55,6 @@ impl Setting {
         }
     }
 
-    /// Reads one value.
     fn read_alone(&self, text: &str) -> Result<Value, String> {
         Ok(Value::One(match &self.kind {
             Kind::Name => text.into(),
@@ -150,7 +149,6 @@ fn written<T: FromStr<Err = String> + Display>(text: &str) -> Result<String, Str
 }
 
 impl Vm {
-    /// Sets one setting.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key == "name" {
             self.name = Some(value.into());
@@ -194,7 +192,6 @@ impl FromStr for Vm {
     }
 }
 
-/// Lists the settings that each guest can have.
 fn names() -> Vec<&'static str> {
     let of_guest = table::named_rows().filter(|setting| setting.of_guest).map(|setting| setting.name);
     std::iter::once("name").chain(of_guest).collect()

@@ -29,7 +29,6 @@ const SHORTEST_WARMUP: Duration = Duration::from_millis(20);
 
 /// Length of the window on a simulated machine: a second would be a minute of simulation for a hundred CPUs.
 const SIMULATED_WINDOW: Duration = Duration::from_millis(50);
-/// Warm-up of a simulation.
 const SIMULATED_WARMUP: Duration = Duration::from_millis(5);
 
 /// Upper limit of a run: a longer one is most often a forgotten unit.
@@ -102,7 +101,6 @@ impl Settings {
         Ok(run)
     }
 
-    /// A guest of `run`.
     fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Refused> {
         let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&image.locks)?;
@@ -124,7 +122,6 @@ impl Settings {
         Ok(Guest { vcpus, pv, seed, quota, presence, system: System::Ours(ours), ..Guest::default() })
     }
 
-    /// Checks single values by the table.
     fn check_bounds(&self) -> Result<(), Refused> {
         let mut given = self.all_given();
         given.try_for_each(|(setting, value)| setting.check(value).map_err(refused(setting.name)))
@@ -204,7 +201,6 @@ impl Settings {
         rounds::last(run, self.given("min-turns").map_or(by_default, Value::to))
     }
 
-    /// How long a run warms up and measures.
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
         let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.shape.work().is_some());
@@ -339,7 +335,6 @@ impl Settings {
     }
 }
 
-/// Refuses what a setting says, with the reason.
 fn refuse<T>(about: &'static str, message: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::new(about, message))
 }

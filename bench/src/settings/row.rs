@@ -36,7 +36,6 @@ pub(crate) struct Setting {
     /// Flags of the workloads that have such a thing; none: all have it.
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
-    /// Its place in the record.
     pub(crate) in_record: InRecord,
     /// What the record's value is, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,
@@ -46,11 +45,8 @@ pub(crate) struct Setting {
 pub(crate) enum Kind {
     /// A name, known to the image or not.
     Name,
-    /// One of a few words.
     Word(&'static dyn Offer),
-    /// A whole number of 32 bits.
     Number,
-    /// A whole number of 64 bits.
     LargeNumber,
     /// A number that every JSON reader keeps.
     Seed,
@@ -60,7 +56,6 @@ pub(crate) enum Kind {
     Numa,
     Share,
     Exponent,
-    /// vCPUs per pCPU.
     Ratio,
     Arrivals,
     SpinThreshold,
@@ -90,9 +85,7 @@ pub(crate) enum Linux {
 
 /// The place where a value goes by itself.
 pub(crate) enum Apply {
-    /// Into the run.
     Run(fn(&mut Run, &Value)),
-    /// Into the work of our own guest.
     Ours(fn(&mut Ours, &Value)),
     /// Nowhere: it depends on others, and `Settings::resolve` combines them.
     Combined,
@@ -127,7 +120,6 @@ pub(crate) fn ns(duration: Duration) -> u64 {
 }
 
 impl Setting {
-    /// Whether its values are times, or may be.
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.kind, Kind::Time | Kind::SpinThreshold)
     }
@@ -137,12 +129,10 @@ impl Setting {
         matches!(self.apply, Apply::Run(_))
     }
 
-    /// Whether `key` means this setting.
     pub(crate) fn is_called(&self, key: &str) -> bool {
         self.name == key || self.flag == Some(key)
     }
 
-    /// The help with the default.
     pub(super) fn help_text(&self) -> String {
         match self.help_default.or(self.default) {
             Some(default) => format!("{} [default: {default}]", self.help),
@@ -173,7 +163,6 @@ setters! {
     fn default_in_help(words: &'static str) { help_default = Some(words) }
     /// A number, or a number of things, from `range`.
     fn within(range: RangeInclusive<u64>) { bounds = Bounds::Number(*range.start(), *range.end()) }
-    /// A time from `range`.
     fn lasting(range: RangeInclusive<Duration>) { bounds = Bounds::Time(*range.start(), *range.end()) }
     fn flag(flag: &'static str) { flag = Some(flag) }
     fn instead_of(other: &'static str) { instead_of = Some(other) }
@@ -197,7 +186,6 @@ pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
 }
 
-/// One of `words`.
 pub(super) const fn word(
     name: &'static str,
     unit: &'static str,
@@ -207,7 +195,6 @@ pub(super) const fn word(
     other(name, unit, Kind::Word(words), help)
 }
 
-/// On or off.
 pub(super) const fn switch(name: &'static str, help: &'static str) -> Setting {
     word(name, "SWITCH", help, &SWITCH)
 }

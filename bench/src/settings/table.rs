@@ -546,7 +546,6 @@ const SEVERAL_GUESTS: &[Setting] = &[
         }),
 ];
 
-/// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().flat_map(|(_, rows)| rows.iter())
 }
@@ -571,7 +570,6 @@ pub(crate) fn named(key: &str) -> Result<&'static Setting, String> {
     find(key).ok_or_else(|| unknown("setting", key, &names()))
 }
 
-/// The row that is called `key`.
 pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     named_rows().find(|setting| setting.is_called(key))
 }

@@ -10,7 +10,6 @@ use haltkick_vmm::Span;
 
 use super::choices::{SWITCH, Words};
 
-/// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     /// A value by itself, which its setting has read, as it would be written.
@@ -52,7 +51,6 @@ impl Value {
         read(self.text()).unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
     }
 
-    /// The value of one of `words`.
     pub(crate) fn among<T: Copy + PartialEq>(&self, words: &Words<T>) -> T {
         words.value(self.text()).unwrap_or_else(|| self.is_not_a("word"))
     }

@@ -130,7 +130,6 @@ fn numa(run: &Run) -> Option<String> {
     matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| choices::written_numa(run.numa))
 }
 
-/// Name of an engine in records.
 pub(crate) fn engine(engine: &Engine) -> &'static str {
     match engine {
         Engine::Kvm => "kvm",
