@@ -290,43 +290,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_exponents_and_rates_have_their_ranges() {
-        assert_eq!((percent("90%"), exponent("0.99"), arrivals("1000")), (Ok(90), Ok(99), Ok(1000)));
-        for wrong in ["90", "101%", "-1%", "x%"] {
-            assert!(percent(wrong).is_err(), "{wrong}");
-        }
-        for wrong in ["-1", "5", "nan", "x"] {
-            assert!(exponent(wrong).is_err(), "{wrong}");
-        }
+    fn a_ratio_is_rounded_to_vcpus_and_linux_has_a_threshold_in_rounds() {
         for (text, on_two, on_three) in [("1", 2, 3), ("1.5", 3, 5), ("8", 16, 24), ("1.004", 2, 3)] {
             let ratio: Ratio = text.parse().unwrap();
             assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");
         }
-        let ratio: Ratio = "1.50".parse().unwrap();
-        assert_eq!([ratio, Ratio::whole(8)].map(|ratio| ratio.to_string()), ["1.5", "8"]);
-        for wrong in ["-1", "1e7", "nan", "x"] {
-            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
-        }
-        assert!(arrivals("0").is_err());
-    }
-
-    #[test]
-    fn a_wrong_quota_or_way_to_fold_says_what_to_write() {
-        let said = |text: &str| quota(text).unwrap_err();
-        assert_eq!(said("50%"), "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited");
-        assert!(said("1/10ms").contains('1') && said("1ms/").contains("a number"), "{}", said("1ms/"));
-        let said = |text: &str| fold(text).unwrap_err();
-        for text in ["on", "off/20ms", "governor/20ms/2%/5%/1", ""] {
-            assert!(said(text).contains("governor/INTERVAL/LOW%/HIGH%"), "{}", said(text));
-        }
-        assert!(said("governor/20ms/2%").contains("needs a high one"));
-        assert!(said("governor/20ms/2/5%").contains("'2' is no threshold"));
-    }
-
-    #[test]
-    fn a_threshold_is_a_time_or_that_of_linux() {
         assert_eq!(spin_threshold("5us"), Ok((Duration::from_micros(5), 0)));
         assert_eq!(spin_threshold("linux").map(|(_, rounds)| rounds), Ok(32_768));
-        assert!(spin_threshold("32768").unwrap_err().ends_with("or 'linux'"));
     }
 }

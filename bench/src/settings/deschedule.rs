@@ -56,26 +56,3 @@ pub(crate) fn written(policy: &Deschedule) -> String {
     let at = at.as_ref().map_or(String::new(), |at| format!(",at={at}"));
     format!("{},{how_often},for={}{at}", target.name(), Span(*length))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_makes_no_sense_is_refused_with_what_would() {
-        for (text, complaint) in [
-            ("owner", "unknown policy 'owner': there is holder, head, waiter, random"),
-            ("holdr", "unknown policy 'holdr': did you mean 'holder'? There is holder, head, waiter, random"),
-            ("", "unknown policy '': there is holder, head, waiter, random"),
-            ("holder,often", "'often' is no option: write rate=N, prob=P, for=TIME or at=POINT"),
-            ("holder,rat=1", "unknown option 'rat': did you mean 'rate'?"),
-            ("holder,rate=0", "'0' is no number above 0 and at most 1000000"),
-            ("holder,rate=NaN", "'NaN' is no number above 0 and at most 1000000"),
-            ("holder,prob=2", "'2' is no number above 0 and at most 1"),
-            ("holder,for=5", "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            ("holder,rate=1,prob=1", "'prob=1' says a second time how often, for how long, or where"),
-        ] {
-            assert_eq!(read(text).unwrap_err(), complaint, "{text}");
-        }
-    }
-}

@@ -118,23 +118,3 @@ impl fmt::Display for PauseLoops {
         f.write_str(&parts.chain(target).collect::<Vec<_>>().join(","))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_limit_is_refused_with_the_reason() {
-        for (text, message) in [
-            ("4096", "write gap=N, window=N or target=WHICH"),
-            ("gap=0", "out of range"),
-            ("widow=1", "did you mean 'window'?"),
-            ("gap=1,gap=2", "a second time"),
-            ("gap=few", "no whole number"),
-            ("target=owner", "unknown target 'owner'"),
-        ] {
-            let error = text.parse::<PauseLoops>().unwrap_err();
-            assert!(error.contains(message), "{text}: {error}");
-        }
-    }
-}
