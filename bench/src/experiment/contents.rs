@@ -207,49 +207,35 @@ impl Experiment {
         given.chain(varying.flat_map(|axis| axis.values).map(|(value, _)| value)).collect()
     }
 
-    /// Adds arms for a lock object: one for each form that it has.
+    /// Adds arms for a lock object: one for each form that it has, compared with Linux' lock, native and paravirtual, where the file has it.
     ///
     /// # Errors
     /// That there is an arm of that name already.
     pub(crate) fn add_object(&mut self, lock: &Entry) -> std::result::Result<(), String> {
         let file = lock.name.strip_prefix(FILE_PREFIX).unwrap_or(&lock.name);
         let short = file.rsplit('/').next().unwrap_or(file);
-        let mut added = Vec::new();
-        for (has, pv, name) in
-            [(lock.has_native(), "off", short.to_owned()), (lock.has_paravirt(), "on", format!("{short} pv"))]
-        {
-            if !has {
-                continue;
-            }
+        let is_linux = |arm: &&Arm| {
+            arm.only.is_empty() && arm.patch.settings.given("lock").is_some_and(|lock| lock.text() == LINUX)
+        };
+        let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
+        let native = lock.has_native().then(|| ("off", short.to_owned()));
+        let paravirt = lock.has_paravirt().then(|| ("on", format!("{short} pv")));
+        for (pv, name) in native.into_iter().chain(paravirt) {
             if self.arms.iter().any(|arm| slug(&arm.name) == slug(&name)) || is_taken(&name) {
                 return Err(format!("there is an arm '{name}' already: give the file another name"));
             }
             let mut patch = Patch::default();
             patch.set("lock", &lock.name, None)?;
             patch.set("pv", pv, None)?;
-            added.push(name.clone());
+            self.comparisons.extend(baselines.iter().map(|baseline| OutlineComparison {
+                of: Measure::default(),
+                name: format!("{name} / {baseline}"),
+                arm: name.clone(),
+                baseline: baseline.clone(),
+            }));
             self.arms.push(Arm { name, patch, only: vec![] });
         }
-        self.compare_with_linux(&added);
         Ok(())
-    }
-
-    /// Compares these arms of an object with Linux' lock, native and paravirtual, where the file has it.
-    fn compare_with_linux(&mut self, arms: &[String]) {
-        let is_linux = |arm: &&Arm| {
-            arm.only.is_empty() && arm.patch.settings.given("lock").is_some_and(|lock| lock.text() == LINUX)
-        };
-        let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
-        for arm in arms {
-            for baseline in &baselines {
-                self.comparisons.push(OutlineComparison {
-                    of: Measure::default(),
-                    name: format!("{arm} / {baseline}"),
-                    arm: arm.clone(),
-                    baseline: baseline.clone(),
-                });
-            }
-        }
     }
 
     /// All that is set for `arm` at `setting`: over the common settings what that point of the grid sets, and over it the arm's own.

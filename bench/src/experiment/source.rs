@@ -58,10 +58,7 @@ impl Source {
                 nearest::unknown("experiment", name, &names)
             )));
         }
-        let text = input::read_piped_text(Path::new(name), MOST_TEXT_BYTES).map_err(|error| {
-            Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
-        })?;
-        Ok(Self { origin: name.into(), text })
+        Self::read(Path::new(name), "give a readable file or a built-in name")
     }
 
     /// A file by path. Where it cannot be read, `advice` says what to do.
