@@ -153,24 +153,20 @@ impl Vm {
         if key == "name" {
             self.name = Some(value.into());
         } else {
-            match table::find(key) {
-                Some(setting) if setting.of_guest => {
-                    let value = setting.read(value)?;
-                    if let Value::With(_, behind) = &value
-                        && table::behind(key)
-                            .any(|row| row.is_of_run() && behind.iter().any(|(name, _)| *name == row.name))
-                    {
-                        return Err(format!(
-                            "{value} belongs to the run: give it as --{key}, for all guests"
-                        ));
-                    }
-                    self.settings.put(setting, value);
-                }
-                Some(_) => {
-                    return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
-                }
-                None => return Err(table::unknown("setting of a guest", key, &names())),
+            let row = table::find(key).ok_or_else(|| table::unknown("setting of a guest", key, &names()))?;
+            let of_run =
+                |what: String| Err(format!("{what} belongs to the run: give it as --{key}, for all guests"));
+            if !row.of_guest {
+                return of_run(key.to_owned());
             }
+            let read = row.read(value)?;
+            let is_of_run = |(name, _): &(&str, Value)| {
+                table::behind(key).any(|row| row.is_of_run() && row.name == *name)
+            };
+            if matches!(&read, Value::With(_, behind) if behind.iter().any(is_of_run)) {
+                return of_run(read.to_string());
+            }
+            self.settings.put(row, read);
         }
         self.pairs.push((key.into(), value.into()));
         Ok(())
