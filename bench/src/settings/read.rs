@@ -222,17 +222,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_is_read_from_pairs_and_written_back() {
-        let vm: Vm = "name=db, lock=ticket,vcpus=16,work=1s".parse().unwrap();
-        assert_eq!(
-            (vm.name.as_deref(), vm.settings.given("vcpus")),
-            (Some("db"), Some(&Value::One("16".into())))
-        );
-        assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
-        assert_eq!(guests("lock=tas; lock=ticket").unwrap().len(), 2);
-    }
-
-    #[test]
     fn what_stands_behind_a_value_goes_with_it() {
         let mut below = super::super::Settings::default();
         below.set("hold", "5us/20%").unwrap();

@@ -455,16 +455,12 @@ mod tests {
     }
 
     #[test]
-    fn a_section_writes_no_more_lines_than_it_walks() {
+    fn sections_write_lines_that_they_walk_and_others_have_no_shape() {
         assert_eq!(resolve(&[("footprint", "4/4")]).unwrap().our(0).ours.shape.dirty_lines, 4);
         let shape = resolve(&[("footprint", "4/embed/2")]).unwrap().our(0).ours.shape;
         assert!(shape.dirty_lines == 2 && shape.flags.has(haltkick_vmm::ShapeFlags::EMBED));
         assert_eq!(resolve(&[("grace", "5us/user")]).unwrap_err().about, "grace");
         assert_eq!(resolve(&[("footprint", "4/5")]).unwrap_err().about, "footprint");
-    }
-
-    #[test]
-    fn only_a_workload_of_sections_has_a_shape() {
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().our(0).ours.shape.zipf_hundredths, 99);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
@@ -481,15 +477,6 @@ mod tests {
         let refused = sim(&[("ratio", "8")]).unwrap_err();
         assert_eq!(refused.about, "ratio");
         assert!(refused.message.contains("4096 vCPUs on 512 pCPUs"), "{}", refused.message);
-    }
-
-    #[test]
-    fn pcpus_are_those_of_the_simulated_machine_unless_some_are_chosen() {
-        let count = |given: &[(&str, &str)]| settings(given).pcpu_count(&CpuList(vec![0, 1]));
-        let sim = ("machine", "numaconnect-512");
-        assert_eq!((count(&[]), count(&[("cpus", "1")])), (2, 1));
-        assert_eq!(count(&[("engine", "sim"), sim]), 512);
-        assert_eq!(count(&[("engine", "sim"), sim, ("cpus", "0-9")]), 10);
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn every_value_is_written_as_it_is_read() {
                 "random, prob=0.25, for=500us -> random,prob=0.25,for=500us",
                 "waiter,at=before-sleep,rate=2000 -> waiter,rate=2000,for=1ms,at=before-sleep",
             ],
-            Kind::Guests => &["lock=tas; name=second,lock=ticket"],
+            Kind::Guests => &["lock=tas; name=second, lock=ticket -> lock=tas; name=second,lock=ticket"],
         };
         for example in examples {
             let (read, written) = example.split_once(" -> ").unwrap_or((example, example));
