@@ -118,15 +118,12 @@ impl Experiment {
             ("sched", overrides.sched.clone()),
             ("window", overrides.window.as_ref().map(ToString::to_string)),
         ];
-        for (key, value) in flags {
-            if let Some(value) = value {
-                self.override_setting(key, &value)
-                    .map_err(|error| Failure::usage(format!("--{key}: {error}")))?;
-            }
-        }
-        for (key, value) in &overrides.sets {
-            self.override_setting(key, value)
-                .map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
+        let flags = flags.into_iter().filter_map(|(key, value)| Some((format!("--{key}"), key, value?)));
+        let sets = overrides.sets.iter();
+        let sets = sets.map(|(key, value)| (format!("--set {key}"), key.as_str(), value.clone()));
+        for (flag, key, value) in flags.chain(sets) {
+            let set = self.override_setting(key, &value);
+            set.map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
         }
         if let Some(ratios) = &overrides.ratios {
             self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;

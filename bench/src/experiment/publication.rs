@@ -37,14 +37,10 @@ impl Experiment {
     /// Why `row` picks not one figure of ours.
     pub(super) fn without_a_figure(&self, row: &Published) -> Option<String> {
         let control = row.control.as_ref().map(|it| (&it.compare, &it.at));
-        let compared = match &row.ours {
-            Ours::Ratio { compare, at } => Some((compare, at)),
-            Ours::Slowdown { .. } | Ours::Share { .. } => None,
-        };
-        let mut points: Vec<(&str, &At)> = match &row.ours {
-            Ours::Ratio { .. } => vec![],
-            Ours::Slowdown { arm, at, over } => vec![(arm, at), (arm, over)],
-            Ours::Share { arm, at, .. } => vec![(arm, at)],
+        let (compared, mut points): (_, Vec<(&str, &At)>) = match &row.ours {
+            Ours::Ratio { compare, at } => (Some((compare, at)), vec![]),
+            Ours::Slowdown { arm, at, over } => (None, vec![(arm.as_str(), at), (arm.as_str(), over)]),
+            Ours::Share { arm, at, .. } => (None, vec![(arm.as_str(), at)]),
         };
         for (name, at) in compared.into_iter().chain(control) {
             let Some(comparison) = self.comparisons.iter().find(|it| it.name == *name) else {

@@ -78,7 +78,8 @@ fn top() -> Map<String, Json> {
 fn arm() -> Json {
     let only =
         table("Values of what varies at which this arm is run; without it, all", with_boot(settings()), &[]);
-    let keys = with(with(with_boot(settings()), "name", text("Name in tables")), "only", only);
+    let mut keys = with_boot(settings());
+    keys.extend(object(json!({ "name": text("Name in tables"), "only": only })));
     table("One of the things to compare: what makes it different", keys, &["name"])
 }
 
@@ -86,18 +87,18 @@ fn comparison() -> Json {
     let mut of = Measure::schema();
     of["description"] =
         "What is compared; of kernels figure:NAME, what they print [default: throughput]".into();
-    let names = [
-        ("name", text("Name in tables")),
-        ("arm", text("Name of the arm above the line")),
-        ("baseline", text("Name of the arm below the line")),
-        ("of", of),
-    ];
-    let keys = names.into_iter().map(|(key, schema)| (key.to_owned(), schema)).collect();
-    table("A ratio to report", keys, &["name", "arm", "baseline"])
+    let keys = json!({
+        "name": text("Name in tables"),
+        "arm": text("Name of the arm above the line"),
+        "baseline": text("Name of the arm below the line"),
+        "of": of,
+    });
+    table("A ratio to report", object(keys), &["name", "arm", "baseline"])
 }
 
 fn control() -> Json {
-    let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
+    let mut keys = with_boot(settings());
+    keys.insert("arm".into(), text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &["arm"])
 }
 
@@ -149,45 +150,40 @@ fn object(keys: Json) -> Map<String, Json> {
 }
 
 fn quick() -> Json {
-    let keys = with(settings(), "blocks", blocks("Passes over all cells"));
-    // Which keys and values there are is said by the file's own grid.
-    let grid = json!({
-        "type": "object", "additionalProperties": { "type": "array", "minItems": 1 },
-        "description": "Values of the grid that are left",
-    });
-    let keys = with(keys, "grid", grid);
-    let arms = json!({
-        "type": "array", "minItems": 1, "items": text("Name of an arm"), "description": "Arms that are left, with their comparisons",
-    });
-    table("What --quick changes", with(keys, "arms", arms), &[])
+    let mut keys = settings();
+    keys.extend(object(json!({
+        "blocks": blocks("Passes over all cells"),
+        // Which keys and values there are is said by the file's own grid.
+        "grid": {
+            "type": "object", "additionalProperties": { "type": "array", "minItems": 1 },
+            "description": "Values of the grid that are left",
+        },
+        "arms": {
+            "type": "array", "minItems": 1, "items": text("Name of an arm"), "description": "Arms that are left, with their comparisons",
+        },
+    })));
+    table("What --quick changes", keys, &[])
 }
 
 fn robust() -> Map<String, Json> {
     let (least, most) = MOST_POINTS.into_inner();
     let description = format!("Machines like each one that are simulated, too [default: {POINTS}]");
-    let points = json!({ "type": "integer", "minimum": least, "maximum": most, "description": description });
-    Map::from_iter([("points".to_owned(), points)])
+    object(json!({
+        "points": { "type": "integer", "minimum": least, "maximum": most, "description": description },
+    }))
 }
 
 /// With what boots a kernel: [`keys::BOOT`].
-fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
-    let boot = [
-        ("kernel", text("Boot this kernel instead of our own guest; relative to this file")),
-        ("initrd", text("Its initial RAM disk; relative to this file")),
-        (
-            keys::CMDLINE,
-            text(
-                "Words for its command line; those of [settings] come first, then the grid's, then the arm's",
-            ),
-        ),
-        (keys::NOPVSPIN, flag("Whether the kernel is told not to use paravirtual spin locks")),
-        ("marker", text("A piece of a line of its console that says: user space is there [default: Run /]")),
-        (
-            keys::WORKLOAD_INSIDE,
-            text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
-        ),
-    ];
-    boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
+fn with_boot(mut keys: Map<String, Json>) -> Map<String, Json> {
+    keys.extend(object(json!({
+        "kernel": text("Boot this kernel instead of our own guest; relative to this file"),
+        "initrd": text("Its initial RAM disk; relative to this file"),
+        (keys::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
+        (keys::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
+        "marker": text("A piece of a line of its console that says: user space is there [default: Run /]"),
+        (keys::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
+    })));
+    keys
 }
 
 fn grid() -> Map<String, Json> {
@@ -197,11 +193,6 @@ fn grid() -> Map<String, Json> {
     // No words for a command line are a choice.
     grid[keys::CMDLINE]["items"]["minLength"] = 0.into();
     grid
-}
-
-fn with(mut keys: Map<String, Json>, key: &str, schema: Json) -> Map<String, Json> {
-    keys.insert(key.to_owned(), schema);
-    keys
 }
 
 fn table(description: &str, keys: Map<String, Json>, required: &[&str]) -> Json {
