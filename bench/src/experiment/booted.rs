@@ -37,15 +37,14 @@ impl Experiment {
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none =
-            |arm: &&Arm| [&arm.patch, &self.settings].iter().all(|patch| patch.boot("kernel").is_none());
+        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).boot("kernel").is_none();
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let runs_inside = self.settings.boot("workload-inside").is_some()
-            || self.arms.iter().all(|arm| arm.patch.boot("workload-inside").is_some());
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(keys::WORKLOAD_INSIDE).is_some();
+        let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
             _ => has_kernels && !runs_inside,

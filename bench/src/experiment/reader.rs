@@ -201,14 +201,12 @@ impl<'a> Reader<'a> {
 
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
     fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
-        match (boots(key), node.get_ref()) {
-            (false, _) => self.scalar(node),
-            (true, DeValue::Boolean(flag)) if key == keys::NOPVSPIN => Ok(flag.to_string()),
-            (true, DeValue::String(text)) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
-            (true, _) if key == keys::NOPVSPIN => {
-                Err(self.complain(&node.span(), format!("'{key}' must be true or false")))
-            }
-            (true, _) => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
+        let what = if key == keys::NOPVSPIN { "true or false" } else { "a text in quotes" };
+        match node.get_ref() {
+            _ if !boots(key) => self.scalar(node),
+            DeValue::Boolean(flag) if key == keys::NOPVSPIN => Ok(flag.to_string()),
+            DeValue::String(text) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
+            _ => Err(self.complain(&node.span(), format!("'{key}' must be {what}"))),
         }
     }
 

@@ -111,15 +111,14 @@ impl Sweep<'_> {
                 let (key, other) = (vary.key, other.key);
                 return Err(Failure::usage(format!("--vary {key}: --vary {other} says that already")));
             }
-            if let Some((setting, _)) =
-                self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key))
-            {
-                return Err(said_of_all(vary.key, setting.flag.unwrap_or(setting.name)));
-            }
+            let of_all = self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key));
+            let flag = of_all.map(|(setting, _)| setting.flag.unwrap_or(setting.name));
             // Command lines are no conflict: both are used.
             let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != keys::CMDLINE);
-            if let Some((key, _)) = booted {
-                return Err(said_of_all(vary.key, key));
+            if let Some(flag) = flag.or(booted.map(|(key, _)| *key)) {
+                let key = vary.key;
+                let what = format!("--vary {key}: --{flag} says the same for all cells: leave one out");
+                return Err(Failure::usage(what));
             }
         }
         if self.has_kernels() && self.baseline.is_some() && self.of.is_empty() {
@@ -181,11 +180,6 @@ impl Sweep<'_> {
         }
         Ok(text)
     }
-}
-
-/// A complaint about a varied key that a flag sets for all cells.
-fn said_of_all(key: &str, flag: &str) -> Failure {
-    Failure::usage(format!("--vary {key}: --{flag} says the same for all cells: leave one out"))
 }
 
 /// Every combination of their values; the last varies fastest.

@@ -32,18 +32,17 @@ impl FromStr for CpuChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let number =
             |number: &str| number.parse().map_err(|_| format!("'{text}' needs a number, such as node:0"));
+        let no_cpus = || Err(format!("'{text}' names no CPUs: write {WORDS}"));
         match text.split_once(':') {
             Some(("node", node)) => Ok(Self::Node(number(node)?)),
             Some(("llc", llc)) => Ok(Self::Llc(number(llc)?)),
-            Some(_) => Err(format!("'{text}' names no CPUs: write {WORDS}")),
+            Some(_) => no_cpus(),
             None => match text {
                 "all" => Ok(Self::All),
                 "cores" => Ok(Self::Cores("cores")),
                 "no-smt" => Ok(Self::Cores("no-smt")),
                 "isolated" => Ok(Self::Isolated),
-                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
-                    Err(format!("'{text}' names no CPUs: write {WORDS}"))
-                }
+                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => no_cpus(),
                 list => list.parse().map(Self::List),
             },
         }
