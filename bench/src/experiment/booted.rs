@@ -177,16 +177,12 @@ mod tests {
         )
         .unwrap();
         let path = |name: &str| directory.path().join(name);
-        let boots = |guest: &Linux, kernel: &str, words: &str, marker: &str| {
-            assert_eq!((&guest.kernel, guest.append.as_str()), (&path(kernel), words));
-            assert_eq!(guest.marker, marker);
-        };
         let (cell, a) = guest(&plan, "a");
-        boots(a, "old", "quiet", "Run /");
-        assert_eq!(a.initrd, Some(RamDisk::File(path("initrd"))));
+        assert_eq!((&a.kernel, &a.initrd), (&path("old"), &Some(RamDisk::File(path("initrd")))));
         assert_eq!((a.memory_bytes, a.limit), (128 << 20, Some(linux::DEFAULT_LIMIT)));
         assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
-        boots(guest(&plan, "b").1, "new", "quiet x=1 nopvspin", "there");
+        let b = guest(&plan, "b").1;
+        assert_eq!((&b.kernel, &*b.append, &*b.marker), (&path("new"), "quiet x=1 nopvspin", "there"));
         let (cell, c) = guest(&plan, "c");
         assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
         // Three arms, the other half of the A/A pair, and nothing without a lock.

@@ -10,7 +10,7 @@ use haltkick_vmm::{
     Span, System, WorkloadFlags,
 };
 
-use super::choices::{self, ENGINES, EngineChoice, Ratio, Words};
+use super::choices::{self, ENGINES, EngineChoice, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
@@ -114,8 +114,7 @@ impl Settings {
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours, vcpus)?;
         let quota = self.given("quota").and_then(|value| value.by(choices::quota));
-        let time = |name| self.given(name).map(Value::time);
-        let presence = match (time("from"), time("until")) {
+        let presence = match (self.time("from"), self.time("until")) {
             (None, None) => None,
             (from, until) => Some(Presence { from: from.unwrap_or_default(), until }),
         };
@@ -216,7 +215,7 @@ impl Settings {
     }
 
     fn engine(&self) -> Result<Engine, Refused> {
-        let engine = self.word("engine", &ENGINES).unwrap_or(EngineChoice::Kvm);
+        let engine = self.given("engine").map_or(EngineChoice::Kvm, |engine| engine.among(&ENGINES));
         if self.given("machine").is_some() && engine != EngineChoice::Sim {
             return refuse("machine", "only engine sim simulates a machine: use engine sim");
         }
@@ -328,10 +327,6 @@ impl Settings {
 
     fn time(&self, name: &str) -> Option<Duration> {
         self.given(name).map(Value::time)
-    }
-
-    fn word<T: Copy + PartialEq>(&self, name: &str, words: &Words<T>) -> Option<T> {
-        self.given(name).map(|value| value.among(words))
     }
 }
 
