@@ -15,6 +15,8 @@ pub(crate) mod table;
 pub(crate) mod value;
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 use haltkick_vmm::Image;
 use value::{Value, Vm};
@@ -128,18 +130,14 @@ impl Settings {
 }
 
 /// Says the range where `value` is outside.
-fn in_range<T: PartialOrd + Default>(
-    value: &T,
-    least: &T,
-    most: &T,
-    show: impl Fn(&T) -> String,
+fn in_range<T: Copy + PartialOrd + Default + Display>(
+    value: T,
+    range: &RangeInclusive<T>,
 ) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        return Ok(());
+    let (least, most) = (range.start(), range.end());
+    match (range.contains(&value), *least == T::default()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(format!("{value} is out of range: {most} at most")),
+        (false, false) => Err(format!("{value} is out of range: {least} to {most}")),
     }
-    let (value, most) = (show(value), show(most));
-    Err(match *least == T::default() {
-        true => format!("{value} is out of range: {most} at most"),
-        false => format!("{value} is out of range: {} to {most}", show(least)),
-    })
 }

@@ -104,7 +104,7 @@ impl FromStr for PauseLoops {
 
 fn number(key: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
     let number: u64 = text.parse().map_err(|error| format!("'{text}' is no whole number: {error}"))?;
-    let bounds = in_range(&number, range.start(), range.end(), u64::to_string);
+    let bounds = in_range(number, &range);
     bounds.map(|()| number).map_err(|message| format!("{key}: {message}"))
 }
 

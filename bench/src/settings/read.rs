@@ -44,13 +44,10 @@ impl Setting {
                 behind.iter().try_for_each(|(name, value)| row(name).map_or(Ok(()), |row| row.check(value)))
             }
             (Bounds::Number(least, most), _) if matches!(self.kind, Kind::Ratio) => {
-                let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
-                in_range(&value.to(), &least, &most, Ratio::to_string)
+                in_range(value.to(), &(Ratio::whole(*least as u32)..=Ratio::whole(*most as u32)))
             }
-            (Bounds::Number(least, most), _) => in_range(&value.to(), least, most, u64::to_string),
-            (Bounds::Time(least, most), _) => {
-                in_range(&value.time(), least, most, |time| Span(*time).to_string())
-            }
+            (Bounds::Number(least, most), _) => in_range(value.to(), &(*least..=*most)),
+            (Bounds::Time(least, most), _) => in_range(value.to(), &(Span(*least)..=Span(*most))),
             (Bounds::None, _) => Ok(()),
         }
     }

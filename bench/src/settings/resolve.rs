@@ -261,7 +261,7 @@ impl Settings {
             let too_many = format!("{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run");
             return refuse("ratio", format!("{too_many}: use ratio {most}, or fewer pCPUs (--cpus node:0)"));
         }
-        let range = in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string);
+        let range = in_range(vcpus, &(1..=MAX_VCPUS as u32));
         range.or_else(|why| refuse("ratio", format!("{vcpus} vCPUs on {pcpus} pCPUs: {why}")))?;
         Ok(vcpus)
     }
