@@ -243,14 +243,10 @@ impl Experiment {
         let mut patch = Patch::default();
         for (key, value) in setting {
             let mut of_axes = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
-            let at = match of_axes.find(|(each, _)| each == value) {
-                Some((_, at)) => at.clone(),
-                None => {
-                    let sets = |point: &&PointValues| point.0.iter().any(|it| (&it.0, &it.1) == (key, value));
-                    self.points.iter().find(sets).map(|point| point.1.clone())
-                }
-            };
-            patch.set(key, value, at).expect("what varies was read before");
+            let of_axis = of_axes.find(|(each, _)| each == value).map(|(_, at)| at.clone());
+            let sets = |point: &&PointValues| point.0.iter().any(|it| (&it.0, &it.1) == (key, value));
+            let of_point = || self.points.iter().find(sets).map(|point| point.1.clone());
+            patch.set(key, value, of_axis.unwrap_or_else(of_point)).expect("what varies was read before");
         }
         arm.patch.over(&patch.over(&self.settings))
     }

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::contents::{Experiment, PointValues};
+use super::contents::{Axis, Experiment, PointValues};
 use super::keys;
 use super::reader::{Reader, stands_against};
 use super::schema;
-use super::source::{At, Source};
+use super::source::Source;
 use crate::record::place::{is_taken, slug};
 use crate::settings::{Settings, table};
 use crate::text::exit::Result;
@@ -99,23 +99,17 @@ impl Experiment {
     /// Checks that a first look leaves arms and values of the grid that there are.
     fn check_quick(&self) -> Result<()> {
         let Some(quick) = &self.quick else { return Ok(()) };
-        let complain = |at: Option<&At>, message: String| Err(self.source.complain(at, message));
-        for (key, value, at) in quick
-            .axes
-            .iter()
-            .flat_map(|axis| axis.values.iter().map(|(value, at)| (&axis.key, value, at.as_ref())))
-        {
-            let axis = self.axes.iter().find(|axis| axis.key == *key);
-            if !axis.is_some_and(|axis| axis.values.iter().any(|(known, _)| known == value)) {
-                return complain(
-                    at,
-                    format!("{key} = {value} is not in [grid], of which --quick takes a part"),
-                );
+        for Axis { key, values } in &quick.axes {
+            let of_grid = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
+            let known: Vec<&String> = of_grid.map(|(known, _)| known).collect();
+            if let Some((value, at)) = values.iter().find(|(value, _)| !known.contains(&value)) {
+                let message = format!("{key} = {value} is not in [grid], of which --quick takes a part");
+                return Err(self.source.complain(at.as_ref(), message));
             }
         }
         let names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         match quick.arms.iter().flatten().find(|(name, _)| !names.contains(&name.as_str())) {
-            Some((name, at)) => complain(Some(at), nearest::unknown("arm", name, &names)),
+            Some((name, at)) => Err(self.source.complain(Some(at), nearest::unknown("arm", name, &names))),
             None => Ok(()),
         }
     }

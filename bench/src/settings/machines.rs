@@ -88,21 +88,15 @@ pub(crate) fn find(name: &str) -> Result<Machine, String> {
     if let Some((machine, number, all)) = parts(name) {
         return like(&find(machine)?, number, all);
     }
-    if let Some(preset) = presets().iter().find(|preset| preset.name == name) {
-        return Ok(preset.machine());
-    }
-    let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
-    let text = read("machine", name, &names)?;
+    let built_in: Vec<_> = presets().iter().map(|preset| (preset.name, preset.text)).collect();
+    let text = read("machine", name, &built_in)?;
     Machine::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
 /// The host of this name, or in this file.
 pub(crate) fn find_host(name: &str) -> Result<Host, String> {
-    if let Some(preset) = hosts::presets().iter().find(|preset| preset.name == name) {
-        return Ok(preset.host());
-    }
-    let names: Vec<&str> = hosts::presets().iter().map(|preset| preset.name).collect();
-    let text = read("host", name, &names)?;
+    let built_in: Vec<_> = hosts::presets().iter().map(|preset| (preset.name, preset.text)).collect();
+    let text = read("host", name, &built_in)?;
     Host::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
@@ -112,12 +106,16 @@ pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     Ok(schedule.with_sha256(probe::hash(&bytes)))
 }
 
-/// The text of a file that is not built in.
-fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
+/// The text of a file, built in or not.
+fn read(kind: &str, name: &str, built_in: &[(&str, &str)]) -> Result<String, String> {
+    if let Some((_, text)) = built_in.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
     let path = Path::new(name);
     let is_path = name.contains('/') || path.extension().is_some_and(|it| it == "toml") || path.exists();
     if !is_path {
-        return Err(nearest::unknown(kind, name, names));
+        let names: Vec<&str> = built_in.iter().map(|(known, _)| *known).collect();
+        return Err(nearest::unknown(kind, name, &names));
     }
     input::read_text(path, MOST_TEXT_BYTES).map_err(|error| format!("{name}: {error}"))
 }
