@@ -329,7 +329,8 @@ mod tests {
 
     #[test]
     fn kernels_and_command_lines_are_compared_and_other_settings_make_the_grid() {
-        let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
+        let vary =
+            ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "slice=1ms", "ratio=2,4", "nopvspin=true"];
         let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
         let figures = ["figure:page-loop", "figure:copy-loop"];
         let source = of_kernels(&vary, &boot, &figures, false).unwrap();
@@ -337,7 +338,7 @@ mod tests {
         let arms = names(&it.arms, |arm| &arm.name);
         assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
         assert_eq!(arms[3], "kernel new/vmlinux cmdline a=1,2 nopvspin true");
-        assert_eq!(names(&it.axes, |axis| &axis.key), ["ratio"]);
+        assert_eq!(names(&it.axes, |axis| &axis.key), ["slice", "ratio"]);
         let of: Vec<_> = it.comparisons.iter().filter_map(|it| it.of.figure()).collect();
         assert_eq!(of, [["page-loop"; 3], ["copy-loop"; 3]].concat());
         // A guest ends when it has done its work.
@@ -372,21 +373,6 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_lock_are_compared_and_all_others_make_the_grid() {
-        let vary = ["lock=ticket,mcs", "slice=100us,1ms", "ratio=2,8"];
-        let it = experiment(&vary, &[("hold", "5us")], Some(""));
-        assert_eq!(names(&it.arms, |arm| &arm.name), ["ticket", "mcs"]);
-        assert_eq!((names(&it.axes, |axis| &axis.key), it.blocks), (vec!["slice", "ratio"], 7));
-        for (key, value) in [("hold", "5us"), ("window", "200ms")] {
-            let given = it.settings.settings.given(key).map(ToString::to_string);
-            assert_eq!(given.as_deref(), Some(value), "{key}");
-        }
-        assert_eq!(names(&it.comparisons, |it| &it.arm), ["mcs"]);
-        assert_eq!(names(&it.comparisons, |it| &it.baseline), ["ticket"]);
-        assert_eq!(it.control.unwrap().arm, "ticket");
-    }
-
-    #[test]
     fn the_last_setting_is_compared_where_no_lock_setting_is_varied() {
         let it = experiment(&["ratio=2,8", "slice=100us,1ms"], &[], None);
         assert_eq!((it.arms[0].name.as_str(), it.axes[0].key.as_str()), ("slice 100us", "ratio"));
@@ -410,6 +396,8 @@ mod tests {
 
     #[test]
     fn windows_are_left_alone_where_something_else_ends_them() {
+        let short = sweep(&["lock=ticket,mcs"], &[("hold", "5us")], None).unwrap().text;
+        assert!(short.contains("hold = \"5us\"\nwindow = \"200ms\""), "{short}");
         for (key, value, expected) in [
             ("window", "1s", "window = \"1s/0\""),
             ("window", "1s/3", "window = \"1s/3\""),
