@@ -1,7 +1,7 @@
 //! Changes of an experiment by the command line.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser};
+use clap::{Args, Command, FromArgMatches as _};
 use haltkick_vmm::Span;
 
 use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick};
@@ -49,14 +49,6 @@ pub(crate) struct Overrides {
     pub(crate) seed: Option<u64>,
 }
 
-/// [`Overrides`] by themselves, to read them back from a manifest.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Detached {
-    #[command(flatten)]
-    overrides: Overrides,
-}
-
 impl Overrides {
     /// The arguments that say the same, for manifests and for commands to copy.
     pub(crate) fn to_arguments(&self) -> Vec<String> {
@@ -86,7 +78,8 @@ impl Overrides {
 
     /// Partner of [`Overrides::to_arguments`].
     pub(crate) fn from_arguments(arguments: &[String]) -> std::result::Result<Self, clap::Error> {
-        Detached::try_parse_from(arguments).map(|detached| detached.overrides)
+        let known = Self::augment_args(Command::new("haltkick").no_binary_name(true));
+        Self::from_arg_matches(&known.try_get_matches_from(arguments)?)
     }
 }
 
