@@ -434,6 +434,12 @@ mod tests {
     }
 
     #[test]
+    fn a_renamed_workload_is_known_by_its_old_name() {
+        let renamed = resolve(&[("workload", "selftest-unborn")]).unwrap();
+        assert_eq!(renamed.our(0).ours.workload, "selftest-not-started");
+    }
+
+    #[test]
     fn a_lock_with_its_form_is_one_word() {
         for (given, form) in [
             (&[("lock", "qspinlock+pv")][..], Ok(("qspinlock", true))),

@@ -123,13 +123,3 @@ fn what_cannot_be_read_is_refused_with_what_to_write() {
         }
     }
 }
-
-#[test]
-fn a_renamed_workload_is_known_by_its_old_name() {
-    let Some(Setting { apply: crate::settings::row::Apply::Ours(apply), .. }) = find("workload") else {
-        panic!("the work of a guest has a workload")
-    };
-    let mut ours = haltkick_vmm::Ours::default();
-    apply(&mut ours, &super::super::value::Value::One("selftest-unborn".into()));
-    assert_eq!(ours.workload, "selftest-not-started");
-}
