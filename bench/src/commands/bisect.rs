@@ -80,7 +80,7 @@ fn source(args: &BisectArgs, vary: &Vary, baseline: Option<&str>) -> Result<Sour
         blocks: args.blocks,
         robust: None,
     };
-    sweep.source()
+    sweep.source(false)
 }
 
 /// Whether the command could be carried out but for the new file, which then says something about this commit alone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{Arm, Experiment, Patch, boots};
+use super::contents::{Arm, Experiment, Patch};
 use super::keys;
 use super::source::At;
 use super::workload_inside::WorkloadInside;
@@ -15,7 +15,6 @@ use crate::settings::{Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
 
 impl Experiment {
-    /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
         let mut patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
         patches.any(|patch| patch.boot("kernel").is_some()) || self.varies("kernel").is_some()
@@ -29,20 +28,6 @@ impl Experiment {
         of_axis.or_else(|| point.map(|point| Some(&point.1)))
     }
 
-    /// The boot keys that `setting`, a point of the grid, sets.
-    fn boot_at(&self, setting: &[(String, String)]) -> Patch {
-        let mut boot = Patch::default();
-        for (key, value) in setting.iter().filter(|(key, _)| boots(key)) {
-            let axis = self.axes.iter().find(|axis| axis.key == *key);
-            let at = match axis.and_then(|axis| axis.values.iter().find(|(each, _)| each == value)) {
-                Some((_, at)) => at.clone(),
-                None => self.varies(key).flatten().cloned(),
-            };
-            boot.set(key, value, at).expect("what varies was read before");
-        }
-        boot
-    }
-
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
@@ -52,15 +37,14 @@ impl Experiment {
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none =
-            |arm: &&Arm| [&arm.patch, &self.settings].iter().all(|patch| patch.boot("kernel").is_none());
+        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).boot("kernel").is_none();
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let runs_inside = self.settings.boot("workload-inside").is_some()
-            || self.arms.iter().all(|arm| arm.patch.boot("workload-inside").is_some());
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(keys::WORKLOAD_INSIDE).is_some();
+        let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
             _ => has_kernels && !runs_inside,
@@ -84,14 +68,8 @@ impl Experiment {
         }
     }
 
-    /// `run`, whose settings are those of `arm` at `setting`, with the kernel that is said to boot there, if its files are there.
-    pub(super) fn with_kernel(
-        &self,
-        (arm, setting): (&Arm, &[(String, String)]),
-        settings: &Settings,
-        mut run: Run,
-    ) -> Result<Run> {
-        let patch = arm.patch.boot_over(&self.boot_at(setting).boot_over(&self.settings));
+    /// `run`, whose settings are those of `patch`, with the kernel that is said to boot there, if its files are there.
+    pub(super) fn with_kernel(&self, patch: &Patch, mut run: Run) -> Result<Run> {
         let file = |key: &str| {
             let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
@@ -110,9 +88,9 @@ impl Experiment {
             kernel,
             initrd: file("initrd")?.map(RamDisk::File),
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            memory_bytes: linux::memory_bytes(settings),
+            memory_bytes: linux::memory_bytes(&patch.settings),
             marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
-            limit: Some(linux::limit(settings)),
+            limit: Some(linux::limit(&patch.settings)),
         };
         if let Some(words) = patch.boot(keys::WORKLOAD_INSIDE) {
             let inside = WorkloadInside::read(words).expect("it was read before");
@@ -128,7 +106,6 @@ impl Experiment {
     }
 }
 
-/// `path`, if there is such a file.
 fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     let told = path.display();
     match std::fs::metadata(&path) {
@@ -174,12 +151,10 @@ mod tests {
         planned(&parsed(directory, rest)?)
     }
 
-    /// The complaint about a plan that cannot be.
     fn complaint(planned: Result<Plan>) -> String {
         planned.map(|plan| plan.cells().count()).unwrap_err().message
     }
 
-    /// Two arms with a kernel each.
     const TWO: &str = "[[arm]]\nname = 'a'\nkernel = 'old'\n[[arm]]\nname = 'b'\nkernel = 'new'\n";
     /// Two arms with the kernel that is set elsewhere.
     const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";
@@ -202,16 +177,12 @@ mod tests {
         )
         .unwrap();
         let path = |name: &str| directory.path().join(name);
-        let boots = |guest: &Linux, kernel: &str, words: &str, marker: &str| {
-            assert_eq!((&guest.kernel, guest.append.as_str()), (&path(kernel), words));
-            assert_eq!(guest.marker, marker);
-        };
         let (cell, a) = guest(&plan, "a");
-        boots(a, "old", "quiet", "Run /");
-        assert_eq!(a.initrd, Some(RamDisk::File(path("initrd"))));
+        assert_eq!((&a.kernel, &a.initrd), (&path("old"), &Some(RamDisk::File(path("initrd")))));
         assert_eq!((a.memory_bytes, a.limit), (128 << 20, Some(linux::DEFAULT_LIMIT)));
         assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
-        boots(guest(&plan, "b").1, "new", "quiet x=1 nopvspin", "there");
+        let b = guest(&plan, "b").1;
+        assert_eq!((&b.kernel, &*b.append, &*b.marker), (&path("new"), "quiet x=1 nopvspin", "there"));
         let (cell, c) = guest(&plan, "c");
         assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
         // Three arms, the other half of the A/A pair, and nothing without a lock.

@@ -6,16 +6,14 @@ use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
 use super::keys::{self, MOST_CELLS};
 use super::measure::Measure;
-use super::outline::OutlineComparison;
+use super::outline::{OutlineComparison, OutlineControl};
 use super::published::Published;
 use super::source::{At, Source};
-use super::workload_inside::WorkloadInside;
 use crate::record::place::{beside, is_taken, slug};
 use crate::settings::Settings;
 use crate::settings::value::default_name;
 use crate::text::exit::Result;
 
-/// An experiment as its file has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     pub(crate) source: Source,
@@ -42,7 +40,8 @@ pub(crate) struct Experiment {
     pub(crate) axes: Vec<Axis>,
     pub(crate) arms: Vec<Arm>,
     pub(crate) comparisons: Vec<OutlineComparison>,
-    pub(crate) control: Option<Control>,
+    /// The A/A pair; an axis that it does not name may have any value.
+    pub(crate) control: Option<OutlineControl>,
     pub(crate) published: Vec<Published>,
     pub(super) quick: Option<Quick>,
     /// How many machines like each, on which comparisons are simulated, too, and where that is asked for.
@@ -53,12 +52,10 @@ pub(crate) struct Experiment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
-    /// The keys that boot a kernel.
     boot: BTreeMap<&'static str, String>,
     pub(super) places: Vec<(String, Option<At>)>,
 }
 
-/// A setting that the experiment varies.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) key: String,
@@ -73,7 +70,6 @@ pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 #[derive(Clone, Debug)]
 pub(crate) struct Arm {
     pub(crate) name: String,
-    /// Its settings, and its kernel.
     pub(crate) patch: Patch,
     /// Values of axes at which it stands, where it does not stand everywhere.
     pub(crate) only: Vec<(String, String)>,
@@ -109,14 +105,6 @@ pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
     }
 }
 
-/// The A/A pair.
-#[derive(Clone, Debug)]
-pub(crate) struct Control {
-    pub(crate) arm: String,
-    /// Values of axes; an axis that is not named may have any value.
-    pub(crate) setting: Vec<(String, String)>,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Quick {
     pub(super) blocks: Option<u32>,
@@ -132,7 +120,7 @@ impl Patch {
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
         match keys::BOOT.iter().find(|known| **known == key) {
             Some(known) => {
-                check_boot(known, value)?;
+                keys::check_boot(known, value)?;
                 self.boot.insert(known, value.to_owned());
             }
             None => self.settings.set(key, value)?,
@@ -151,15 +139,16 @@ impl Patch {
         self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
     }
 
-    /// The kernel of `self` where it says something, that of `below` elsewhere; but of the command line both, that of `below` first.
-    pub(super) fn boot_over(&self, below: &Self) -> Self {
+    /// `self` where it says something, `below` elsewhere; but of the kernel's command line both, that of `below` first.
+    pub(super) fn over(&self, below: &Self) -> Self {
         let mut both = below.clone();
+        both.settings = self.settings.clone().over(&below.settings);
         for (key, text) in &self.boot {
             let first = below.boot(key).filter(|_| *key == keys::CMDLINE);
             let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
             both.boot.insert(key, said.collect::<Vec<_>>().join(" "));
-            both.note(key, self.place(key).flatten().cloned());
         }
+        self.places.iter().for_each(|(key, at)| both.note(key, at.clone()));
         both
     }
 
@@ -177,21 +166,15 @@ impl Patch {
 impl Experiment {
     /// Names of all arms, each followed by those of the guests that run alongside its first.
     pub(crate) fn arms_and_beside(&self) -> Vec<String> {
-        let varying = self.varying();
         // Several guests, one by one or by their number.
-        let each = varying.iter().filter(|axis| axis.key == "vm" || axis.key == "guests");
-        let of_grid: Vec<Settings> = each
-            .flat_map(|axis| axis.values.iter().map(|(value, _)| (axis.key.as_str(), value)))
-            .filter_map(|(key, value)| {
-                let mut settings = Settings::default();
-                settings.set(key, value).ok().map(|()| settings)
-            })
-            .collect();
+        let varying = self.varying().into_iter().filter(|axis| axis.key == "vm" || axis.key == "guests");
+        let each =
+            varying.flat_map(|axis| axis.values.into_iter().map(move |it| vec![(axis.key.clone(), it.0)]));
+        let grid: Vec<Vec<(String, String)>> = std::iter::once(vec![]).chain(each).collect();
         let of_arm = |arm: &Arm| {
-            let settings = arm.patch.settings.clone().over(&self.settings.settings);
-            let varied = of_grid.iter().map(|grid| arm.patch.settings.clone().over(grid));
             let mut all = vec![arm.name.clone()];
-            for settings in std::iter::once(settings).chain(varied) {
+            for setting in &grid {
+                let settings = self.patch_of(arm, setting).settings;
                 let guests = settings.guests();
                 let name = |index: usize| {
                     let name = guests.get(index).and_then(|vm| vm.name.clone());
@@ -224,49 +207,48 @@ impl Experiment {
         given.chain(varying.flat_map(|axis| axis.values).map(|(value, _)| value)).collect()
     }
 
-    /// Adds arms for a lock object: one for each form that it has.
+    /// Adds arms for a lock object: one for each form that it has, compared with Linux' lock, native and paravirtual, where the file has it.
     ///
     /// # Errors
     /// That there is an arm of that name already.
     pub(crate) fn add_object(&mut self, lock: &Entry) -> std::result::Result<(), String> {
         let file = lock.name.strip_prefix(FILE_PREFIX).unwrap_or(&lock.name);
         let short = file.rsplit('/').next().unwrap_or(file);
-        let mut added = Vec::new();
-        for (has, pv, name) in
-            [(lock.has_native(), "off", short.to_owned()), (lock.has_paravirt(), "on", format!("{short} pv"))]
-        {
-            if !has {
-                continue;
-            }
+        let is_linux = |arm: &&Arm| {
+            arm.only.is_empty() && arm.patch.settings.given("lock").is_some_and(|lock| lock.text() == LINUX)
+        };
+        let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
+        let native = lock.has_native().then(|| ("off", short.to_owned()));
+        let paravirt = lock.has_paravirt().then(|| ("on", format!("{short} pv")));
+        for (pv, name) in native.into_iter().chain(paravirt) {
             if self.arms.iter().any(|arm| slug(&arm.name) == slug(&name)) || is_taken(&name) {
                 return Err(format!("there is an arm '{name}' already: give the file another name"));
             }
             let mut patch = Patch::default();
             patch.set("lock", &lock.name, None)?;
             patch.set("pv", pv, None)?;
-            added.push(name.clone());
+            self.comparisons.extend(baselines.iter().map(|baseline| OutlineComparison {
+                of: Measure::default(),
+                name: format!("{name} / {baseline}"),
+                arm: name.clone(),
+                baseline: baseline.clone(),
+            }));
             self.arms.push(Arm { name, patch, only: vec![] });
         }
-        self.compare_with_linux(&added);
         Ok(())
     }
 
-    /// Compares these arms of an object with Linux' lock, native and paravirtual, where the file has it.
-    fn compare_with_linux(&mut self, arms: &[String]) {
-        let is_linux = |arm: &&Arm| {
-            arm.only.is_empty() && arm.patch.settings.given("lock").is_some_and(|lock| lock.text() == LINUX)
-        };
-        let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
-        for arm in arms {
-            for baseline in &baselines {
-                self.comparisons.push(OutlineComparison {
-                    of: Measure::default(),
-                    name: format!("{arm} / {baseline}"),
-                    arm: arm.clone(),
-                    baseline: baseline.clone(),
-                });
-            }
+    /// All that is set for `arm` at `setting`: over the common settings what that point of the grid sets, and over it the arm's own.
+    pub(super) fn patch_of(&self, arm: &Arm, setting: &[(String, String)]) -> Patch {
+        let mut patch = Patch::default();
+        for (key, value) in setting {
+            let mut of_axes = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
+            let of_axis = of_axes.find(|(each, _)| each == value).map(|(_, at)| at.clone());
+            let sets = |point: &&PointValues| point.0.iter().any(|it| (&it.0, &it.1) == (key, value));
+            let of_point = || self.points.iter().find(sets).map(|point| point.1.clone());
+            patch.set(key, value, of_axis.unwrap_or_else(of_point)).expect("what varies was read before");
         }
+        arm.patch.over(&patch.over(&self.settings))
     }
 
     /// Everything that varies, with its values: what the points set, then the grid.
@@ -288,19 +270,4 @@ impl Experiment {
 /// Whether `key` says something of a kernel, rather than being a setting.
 pub(crate) fn boots(key: &str) -> bool {
     keys::BOOT.contains(&key)
-}
-
-/// Refuses a value that one of [`keys::BOOT`] cannot have.
-fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
-    // No words for the command line are a choice; a file without a name is none.
-    if value.is_empty() && key != keys::CMDLINE {
-        return Err(format!("'{key}' must be a text in quotes"));
-    }
-    if key == keys::NOPVSPIN && value.parse::<bool>().is_err() {
-        return Err(format!("'{key}' must be true or false"));
-    }
-    if key == keys::WORKLOAD_INSIDE {
-        WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
-    }
-    Ok(())
 }

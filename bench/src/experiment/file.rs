@@ -5,18 +5,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::contents::{Experiment, PointValues};
+use super::contents::{Axis, Experiment, PointValues};
 use super::keys;
 use super::reader::{Reader, stands_against};
-use super::source::{At, Source};
+use super::schema;
+use super::source::Source;
 use crate::record::place::{is_taken, slug};
 use crate::settings::{Settings, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::share::percent;
-
-/// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
-pub(crate) const MOST_RETRIES: u32 = 100;
 
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
@@ -29,13 +27,13 @@ impl Experiment {
             blocks: top.count("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percent)?,
             max_time: top.parsed("max-time", str::parse)?,
-            retry_disturbed: top.number("retry-disturbed", 0..=MOST_RETRIES)?.unwrap_or(0),
+            retry_disturbed: top.number("retry-disturbed", 0..=keys::MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top
                 .table("settings")?
-                .map(|table| table.settings(keys::BOOT))
+                .map(|table| table.settings(&schema::known("/properties/settings")))
                 .transpose()?
                 .unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
@@ -49,7 +47,7 @@ impl Experiment {
             source: source.clone(),
         };
         let experiment = experiment.with_references(&mut top)?;
-        top.finish(keys::TOP)?;
+        top.finish(&schema::known(""))?;
         Ok(experiment)
     }
 
@@ -101,23 +99,17 @@ impl Experiment {
     /// Checks that a first look leaves arms and values of the grid that there are.
     fn check_quick(&self) -> Result<()> {
         let Some(quick) = &self.quick else { return Ok(()) };
-        let complain = |at: Option<&At>, message: String| Err(self.source.complain(at, message));
-        for (key, value, at) in quick
-            .axes
-            .iter()
-            .flat_map(|axis| axis.values.iter().map(|(value, at)| (&axis.key, value, at.as_ref())))
-        {
-            let axis = self.axes.iter().find(|axis| axis.key == *key);
-            if !axis.is_some_and(|axis| axis.values.iter().any(|(known, _)| known == value)) {
-                return complain(
-                    at,
-                    format!("{key} = {value} is not in [grid], of which --quick takes a part"),
-                );
+        for Axis { key, values } in &quick.axes {
+            let of_grid = self.axes.iter().filter(|axis| axis.key == *key).flat_map(|axis| &axis.values);
+            let known: Vec<&String> = of_grid.map(|(known, _)| known).collect();
+            if let Some((value, at)) = values.iter().find(|(value, _)| !known.contains(&value)) {
+                let message = format!("{key} = {value} is not in [grid], of which --quick takes a part");
+                return Err(self.source.complain(at.as_ref(), message));
             }
         }
         let names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         match quick.arms.iter().flatten().find(|(name, _)| !names.contains(&name.as_str())) {
-            Some((name, at)) => complain(Some(at), nearest::unknown("arm", name, &names)),
+            Some((name, at)) => Err(self.source.complain(Some(at), nearest::unknown("arm", name, &names))),
             None => Ok(()),
         }
     }
@@ -186,7 +178,8 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
-    let patch = top.table("settings")?.map(|table| table.settings(&[])).transpose()?.unwrap_or_default();
+    let patch =
+        top.table("settings")?.map(|table| table.settings(&table::names())).transpose()?.unwrap_or_default();
     let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
     top.finish(&["format", "settings", "vm"])?;
     if vm.is_empty() {
@@ -200,8 +193,6 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::contents::Arm;
-    use crate::experiment::source::BUILT_IN;
     use crate::measure::synthetic::{experiment, overrides};
 
     fn parse(text: &str) -> Result<Experiment> {
@@ -209,40 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_experiment_is_read() {
-        for (name, text) in BUILT_IN {
-            let experiment = parse(text).unwrap();
-            assert_eq!(experiment.name, name);
-            let names_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
-            assert!(names_pair, "{name} has no A/A pair");
-        }
-    }
-
-    const GRID: &str = "[grid]\nratio = [8, 1]\nhold = ['2us', '1us']\n";
-
-    #[test]
-    fn axes_and_arms_keep_the_order_of_the_file() {
-        let it = experiment(&format!("{GRID}[[arm]]\nname = 'z'\n[[arm]]\nname = 'a'\n")).unwrap();
-        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
-        assert_eq!((axes, arms), (vec!["ratio", "hold"], vec!["z", "a"]));
-        assert_eq!(it.axes[0].values[0].0, "8");
-    }
-
-    #[test]
-    fn an_arm_stands_only_where_it_says() {
-        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\nonly = { ratio = 8, hold = '1us' }\n";
-        let mut it = experiment(&format!("{GRID}{arms}")).unwrap();
-        let at = |arm: &Arm, keys: [&str; 2], values: [&str; 2]| {
-            let setting = keys.into_iter().zip(values).map(|(key, value)| (key.to_owned(), value.to_owned()));
-            arm.stands_at(&setting.collect::<Vec<_>>())
-        };
-        for (values, stands) in [(["8", "1us"], true), (["8", "2us"], false), (["1", "1us"], false)] {
-            let found = [0, 1].map(|arm| at(&it.arms[arm], ["ratio", "hold"], values));
-            assert_eq!(found, [true, stands], "{values:?}");
-        }
+    fn an_axis_that_the_command_line_displaces_limits_no_arm() {
+        let only = "[[arm]]\nname = 'b'\nonly = { ratio = 8, hold = '1us' }\n";
+        let mut it = experiment(&format!("[grid]\nratio = [8, 1]\nhold = ['2us', '1us']\n{only}")).unwrap();
         it.apply(&overrides(&[("vcpus", "6")])).unwrap();
-        assert!(at(&it.arms[1], ["vcpus", "hold"], ["6", "1us"]));
+        let stands_at = |key: &str, value: &str, hold: &str| {
+            it.arms[0].stands_at(&[(key.into(), value.into()), ("hold".into(), hold.into())])
+        };
+        assert!(stands_at("vcpus", "6", "1us") && stands_at("ratio", "8", "1us"));
+        assert!(!stands_at("ratio", "1", "1us") && !stands_at("ratio", "8", "2us"));
     }
 
     #[test]

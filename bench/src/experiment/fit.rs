@@ -1,12 +1,12 @@
 //! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be, or that makes as many as another one,
 //! is left out, and said so.
 
-use super::contents::{Arm, Experiment};
+use super::contents::{Experiment, combined};
 use super::source::BUILT_IN;
 use crate::host::cpulist::CpuList;
+use crate::settings::Supply;
 use crate::settings::choices::Ratio;
 use crate::settings::value::Value;
-use crate::settings::{Settings, Supply};
 use crate::text::exit::Result;
 
 impl Experiment {
@@ -17,86 +17,67 @@ impl Experiment {
 
     /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
     fn most_pcpus(&self, allowed: &CpuList) -> usize {
-        let mut grid = vec![Settings::default()];
-        for axis in self.varying().iter().filter(|axis| ["cpus", "machine"].contains(&axis.key.as_str())) {
+        let varying =
+            self.varying().into_iter().filter(|axis| ["cpus", "machine"].contains(&axis.key.as_str()));
+        let values = varying.map(|axis| {
             // Machines that are alike but for guesses have as many CPUs.
             let values = axis.values.iter().map(|(value, _)| value.split('~').next().unwrap_or(value));
-            let mut values: Vec<&str> = values.collect();
+            let mut values: Vec<_> = values.map(|value| (axis.key.clone(), value.to_owned())).collect();
             values.dedup();
-            let with = |point: &Settings, value: &str| {
-                let mut point = point.clone();
-                point.set(&axis.key, value).ok().map(|()| point)
-            };
-            grid = grid
-                .iter()
-                .flat_map(|point| values.iter().filter_map(move |value| with(point, value)))
-                .collect();
-        }
-        let count = |arm: &Arm, point: &Settings| {
-            let of_all = point.clone().over(&self.settings.settings);
-            arm.patch.settings.clone().over(&of_all).pcpu_count(allowed)
-        };
-        let each = self.arms.iter().flat_map(|arm| grid.iter().map(move |point| count(arm, point)));
-        each.max().unwrap_or(0)
+            values
+        });
+        let grid = combined(vec![vec![]], values);
+        let each = self.arms.iter().flat_map(|arm| grid.iter().map(move |point| self.patch_of(arm, point)));
+        each.map(|patch| patch.settings.pcpu_count(allowed)).max().unwrap_or(0)
     }
 
     /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only
     /// one has the largest that fits instead. Returns what is to be said of it.
     ///
     /// Ratios from the command line are not left out but complained about, when their cells are made.
+    /// Few pCPUs have no room between 1 and 1.5: of the file's ratios that make as many vCPUs, the first is left.
     fn fit(&mut self, pcpus: usize, most_vcpus: usize) -> Result<Option<String>> {
-        let fits = |ratio: &str| ratio.parse().is_ok_and(|ratio: Ratio| ratio.vcpus(pcpus) <= most_vcpus);
-        let mut left_out: Vec<String> = Vec::new();
+        let vcpus = |ratio: &str| ratio.parse().map_or(0, |ratio: Ratio| ratio.vcpus(pcpus));
+        let fits = |ratio: &str| (1..=most_vcpus).contains(&vcpus(ratio));
+        let (mut too_large, mut equal): (Vec<String>, Vec<String>) = (vec![], vec![]);
         if let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") {
-            let (kept, too_large): (Vec<_>, Vec<_>) =
-                axis.values.drain(..).partition(|(ratio, at)| at.is_none() || fits(ratio));
-            let at = too_large.first().and_then(|(_, at)| at.clone());
-            axis.values = kept;
-            left_out.extend(too_large.into_iter().map(|(ratio, _)| ratio));
+            let mut kept: Vec<usize> = vec![];
+            let first = axis.values.first().and_then(|(_, at)| at.clone());
+            axis.values.retain(|(ratio, at)| {
+                let is_equal = kept.contains(&vcpus(ratio));
+                kept.push(vcpus(ratio));
+                match at.is_some() {
+                    true if !fits(ratio) => too_large.push(ratio.clone()),
+                    true if is_equal => equal.push(ratio.clone()),
+                    _ => return true,
+                }
+                false
+            });
             if axis.values.is_empty() {
-                return Err(self.source.complain(at.as_ref(), nothing_left(pcpus, most_vcpus)));
+                return Err(self.source.complain(first.as_ref(), nothing_left(pcpus, most_vcpus)));
             }
         }
-        let of_point = |point: &[(String, String)]| {
-            point.iter().find(|(key, ratio)| key == "ratio" && !fits(ratio)).map(|(_, ratio)| ratio.clone())
-        };
         let had_points = !self.points.is_empty();
-        left_out.extend(self.points.iter().filter_map(|point| of_point(&point.0)));
-        self.points.retain(|point| of_point(&point.0).is_none());
+        self.points.retain(|point| {
+            let ratio = point.0.iter().find(|(key, ratio)| key == "ratio" && !fits(ratio));
+            too_large.extend(ratio.map(|(_, ratio)| ratio.clone()));
+            ratio.is_none()
+        });
         if had_points && self.points.is_empty() {
             return Err(self.source.complain(None, nothing_left(pcpus, most_vcpus)));
         }
-        left_out.dedup();
+        too_large.dedup();
         if let Some(control) = &mut self.control {
-            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
+            control.setting.retain(|key, value| key != "ratio" || !too_large.contains(value));
         }
-        let too_large = (!left_out.is_empty()).then(|| {
-            format!(
-                "left out: ratio {} on {pcpus} pCPUs, more than {most_vcpus} vCPUs; --cpus chooses fewer pCPUs",
-                left_out.join(", "),
-            )
-        });
-        let said =
-            [too_large.or_else(|| self.lower_only_ratio(pcpus, most_vcpus)), self.leave_out_equal(pcpus)];
-        let said: Vec<String> = said.into_iter().flatten().collect();
+        let said = |ratios: &[String], why: &str| {
+            (!ratios.is_empty()).then(|| format!("left out: ratio {}{why}", ratios.join(", ")))
+        };
+        let more = format!(" on {pcpus} pCPUs, more than {most_vcpus} vCPUs; --cpus chooses fewer pCPUs");
+        let as_many = format!(", on {pcpus} pCPUs as many vCPUs as another ratio");
+        let too_large = said(&too_large, &more).or_else(|| self.lower_only_ratio(pcpus, most_vcpus));
+        let said: Vec<String> = [too_large, said(&equal, &as_many)].into_iter().flatten().collect();
         Ok((!said.is_empty()).then(|| said.join("; ")))
-    }
-
-    /// Leaves out those of the file's ratios that make as many vCPUs as an earlier one: few pCPUs have no room between 1 and 1.5.
-    fn leave_out_equal(&mut self, pcpus: usize) -> Option<String> {
-        let axis = self.axes.iter_mut().find(|axis| axis.key == "ratio")?;
-        let vcpus = |ratio: &str| ratio.parse().map_or(0, |ratio: Ratio| ratio.vcpus(pcpus));
-        let mut kept: Vec<usize> = vec![];
-        let mut left_out: Vec<String> = vec![];
-        axis.values.retain(|(ratio, at)| {
-            let equal = at.is_some() && kept.contains(&vcpus(ratio));
-            kept.push(vcpus(ratio));
-            left_out.extend(equal.then(|| ratio.clone()));
-            !equal
-        });
-        let left_out = left_out.join(", ");
-        (!left_out.is_empty())
-            .then(|| format!("left out: ratio {left_out}, on {pcpus} pCPUs as many vCPUs as another ratio"))
     }
 
     /// A built-in experiment at one ratio has the largest that fits.

@@ -1,6 +1,6 @@
 //! Texts that call themselves experiments.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use haltkick_fuzzing::Target;
 use haltkick_vmm::{Image, printable};
@@ -24,13 +24,9 @@ fn without_comments(text: &str) -> String {
     text.lines().filter(is_read).map(|line| format!("{line}\n")).collect()
 }
 
-fn image() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(Image::embedded)
-}
-
 /// Any text is refused with the place and in one line, or can be planned, or is impossible here.
 fn execute(bytes: &[u8]) {
+    static IMAGE: LazyLock<Image> = LazyLock::new(Image::embedded);
     let source = Source { origin: "any.toml".into(), text: String::from_utf8_lossy(bytes).into_owned() };
     let experiment = match Experiment::parse(source) {
         Ok(experiment) => experiment,
@@ -40,7 +36,7 @@ fn execute(bytes: &[u8]) {
         }
     };
     let allowed = CpuList(vec![0, 1]);
-    match Plan::new(&experiment, Supply { image: image(), allowed: &allowed }, 1) {
+    match Plan::new(&experiment, Supply { image: &IMAGE, allowed: &allowed }, 1) {
         Ok(plan) => assert_eq!(plan.block(0).len(), plan.cells().count(), "a block has every cell once"),
         Err(failure) => assert_eq!(failure.message, printable(&failure.message)),
     }

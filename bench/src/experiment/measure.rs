@@ -17,11 +17,9 @@ pub(crate) enum Measure {
     LockCpu,
     /// Sections per second of all guests of the run together.
     AllGuests,
-    /// Sections per second of the run's slowest guest.
     SlowestGuest,
     /// Sections per second of the run's slowest vCPU, whichever guest it belongs to.
     SlowestVcpu,
-    /// A figure of the table, by its name.
     Figure(String),
     /// A figure that a Linux guest prints on its console, or an event of its locks, by its name.
     Printed(String),
@@ -103,7 +101,6 @@ impl Measure {
         matches!(self, Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu)
     }
 
-    /// Returns its part of a schema.
     pub(crate) fn schema() -> serde_json::Value {
         serde_json::json!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|[a-z][a-z0-9_]{1,63}|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
     }

@@ -21,6 +21,6 @@ pub(crate) mod sweep;
 pub(crate) mod workload_inside;
 
 pub(crate) use contents::{Experiment, boots};
-pub(crate) use file::{MOST_RETRIES, read_guest_set, summary};
-pub(crate) use keys::WORKLOAD_INSIDE;
+pub(crate) use file::{read_guest_set, summary};
+pub(crate) use keys::{MOST_RETRIES, WORKLOAD_INSIDE};
 pub(crate) use source::{BUILT_IN, Source};

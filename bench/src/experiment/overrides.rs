@@ -1,10 +1,10 @@
 //! Changes of an experiment by the command line.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser};
+use clap::{Args, Command, FromArgMatches as _};
 use haltkick_vmm::Span;
 
-use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick, boots};
+use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
@@ -49,14 +49,6 @@ pub(crate) struct Overrides {
     pub(crate) seed: Option<u64>,
 }
 
-/// [`Overrides`] by themselves, to read them back from a manifest.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Detached {
-    #[command(flatten)]
-    overrides: Overrides,
-}
-
 impl Overrides {
     /// The arguments that say the same, for manifests and for commands to copy.
     pub(crate) fn to_arguments(&self) -> Vec<String> {
@@ -86,7 +78,8 @@ impl Overrides {
 
     /// Partner of [`Overrides::to_arguments`].
     pub(crate) fn from_arguments(arguments: &[String]) -> std::result::Result<Self, clap::Error> {
-        Detached::try_parse_from(arguments).map(|detached| detached.overrides)
+        let known = Self::augment_args(Command::new("haltkick").no_binary_name(true));
+        Self::from_arg_matches(&known.try_get_matches_from(arguments)?)
     }
 }
 
@@ -98,7 +91,6 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 impl Experiment {
-    /// Applies what the command line says.
     pub(crate) fn apply(&mut self, overrides: &Overrides) -> Result<()> {
         if overrides.quick {
             let quick = self.quick.take().ok_or_else(|| {
@@ -119,15 +111,12 @@ impl Experiment {
             ("sched", overrides.sched.clone()),
             ("window", overrides.window.as_ref().map(ToString::to_string)),
         ];
-        for (key, value) in flags {
-            if let Some(value) = value {
-                self.override_setting(key, &value)
-                    .map_err(|error| Failure::usage(format!("--{key}: {error}")))?;
-            }
-        }
-        for (key, value) in &overrides.sets {
-            self.override_setting(key, value)
-                .map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
+        let flags = flags.into_iter().filter_map(|(key, value)| Some((format!("--{key}"), key, value?)));
+        let sets = overrides.sets.iter();
+        let sets = sets.map(|(key, value)| (format!("--set {key}"), key.as_str(), value.clone()));
+        for (flag, key, value) in flags.chain(sets) {
+            let set = self.override_setting(key, &value);
+            set.map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
         }
         if let Some(ratios) = &overrides.ratios {
             self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
@@ -136,14 +125,9 @@ impl Experiment {
         self.check_boots()
     }
 
-    /// Applies the file's quick variant.
     fn be_quick(&mut self, quick: &Quick) {
         self.blocks = quick.blocks.unwrap_or(self.blocks);
-        for (key, at) in &quick.patch.places {
-            self.settings.places.retain(|(known, _)| known != key);
-            self.settings.places.push((key.clone(), at.clone()));
-        }
-        self.settings.settings = quick.patch.settings.clone().over(&self.settings.settings);
+        self.settings = quick.patch.over(&self.settings);
         let left = |key: &str, value: &str| {
             let axis = quick.axes.iter().find(|axis| axis.key == key);
             axis.is_none_or(|axis| axis.values.iter().any(|(known, _)| known == value))
@@ -158,21 +142,16 @@ impl Experiment {
         self.comparisons.retain(|it| [&it.arm, &it.baseline].into_iter().all(|name| names.contains(name)));
         self.control.take_if(|control| !names.contains(&control.arm));
         if let Some(control) = &mut self.control {
-            control.setting.retain(|(key, value)| left(key, value));
+            control.setting.retain(|key, value| left(key, value));
         }
     }
 
     /// A setting for all cells, or what boots all kernels: axes give way to it. Words for the command line replace those that all arms
     /// have.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let known = [&table::names(), keys::BOOT].concat();
-        let setting = table::find(key);
-        if setting.is_none() && !boots(key) {
-            return Err(table::unknown("setting", key, &known));
-        }
+        let key = keys::named(key)?;
         Patch::default().set(key, value, None)?;
-        let key = setting.map_or(key, |setting| setting.name);
-        let instead_of = setting.and_then(|setting| setting.instead_of);
+        let instead_of = table::find(key).and_then(|setting| setting.instead_of);
         let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
         self.is_set_by_none(&displaced)?;
         if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
@@ -222,10 +201,10 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::experiment::source::BUILT_IN;
     use crate::measure::synthetic::{built_in, experiment, overrides};
-    use crate::settings::value::Value;
 
     #[test]
     fn overrides_survive_the_manifest() {
@@ -246,20 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_displaces_what_the_file_says() {
-        let mut it = built_in(BUILT_IN[0].0);
-        let sets = overrides(&[("hold", "5us"), ("vcpus", "6")]);
-        it.apply(&Overrides { quick: true, blocks: Some(2), ..sets }).unwrap();
-        assert_eq!(it.blocks, 2);
-        assert_eq!(it.settings.settings.given("hold"), Some(&Value::One("5us".into())));
-        assert!(it.axes.is_empty() || it.axes[0].key == "vcpus", "{:?}", it.axes);
-    }
-
-    #[test]
-    fn a_quick_variant_leaves_a_part_of_grid_and_arms() {
+    fn a_quick_variant_leaves_a_part_of_grid_and_arms_in_their_order() {
         let mut it = experiment(
-            "[grid]\nratio = [1, 2, 8]\nhold = ['1us', '2us']\n\
-             [[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[arm]]\nname = 'c'\n\
+            "[grid]\nratio = [2, 1, 8]\nhold = ['1us', '2us']\n\
+             [[arm]]\nname = 'c'\n[[arm]]\nname = 'b'\n[[arm]]\nname = 'a'\n\
              [[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n\
              [[compare]]\nname = 'c/a'\narm = 'c'\nbaseline = 'a'\n\
              [control]\narm = 'c'\nratio = 8\nhold = '2us'\n\
@@ -268,11 +237,11 @@ mod tests {
         .unwrap();
         it.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
         let values = |axis: &Axis| axis.values.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>();
-        assert_eq!(it.axes.iter().map(values).collect::<Vec<_>>(), [["1", "2"], ["1us", "2us"]]);
-        assert_eq!(it.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(it.axes.iter().map(values).collect::<Vec<_>>(), [["2", "1"], ["1us", "2us"]]);
+        assert_eq!(it.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["c", "a"]);
         assert_eq!(it.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
         // The pair runs at a value that is left.
-        assert_eq!(it.control.unwrap().setting, [("hold".to_owned(), "2us".to_owned())]);
+        assert_eq!(it.control.unwrap().setting, BTreeMap::from([("hold".to_owned(), "2us".to_owned())]));
     }
 
     #[test]

@@ -14,13 +14,12 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 
 use super::booted;
-use super::contents::{Arm, Axis, Experiment, boots, combined};
+use super::contents::{Arm, Axis, Experiment, Patch, combined};
 use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
-use crate::settings::{Settings, Supply, rounds};
+use crate::settings::{Supply, rounds};
 use crate::text::exit::{Failure, Result};
 
-/// All cells of an experiment.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) outline: Outline,
@@ -28,7 +27,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// One point of the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     /// Lock-free cells; several only if arms differ in more than the lock.
@@ -36,7 +34,6 @@ pub(crate) struct Point {
     pub(crate) arms: Vec<Cell>,
 }
 
-/// One thing to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) id: String,
@@ -59,7 +56,6 @@ impl Plan {
         Ok(Self { outline: outline(experiment, control), points, seed })
     }
 
-    /// Cells in the order of one block.
     pub(crate) fn block(&self, block: u32) -> Vec<&Cell> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(block));
@@ -171,27 +167,22 @@ fn part_of_id(experiment: &Experiment, key: &str, value: &str) -> String {
     }
 }
 
-/// The arm's settings over those of the grid over those of the experiment.
 fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<Run> {
-    let mut of_grid = Settings::default();
-    for (key, value) in setting.iter().filter(|(key, _)| !boots(key)) {
-        of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
-    }
     let has_kernel = experiment.has_kernels();
-    let mut settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
-    if let Some(window) = settings.given("window")
-        && settings.given("min-turns").is_none()
+    let mut patch = experiment.patch_of(arm, setting);
+    if let Some(window) = patch.settings.given("window")
+        && patch.settings.given("min-turns").is_none()
         && !(has_kernel || is_window_chosen(experiment, arm))
     {
         let with_turns = format!("{}/{}", window.text(), rounds::LEAST);
-        settings.set("window", &with_turns).expect("turns may stand behind a window");
+        patch.settings.set("window", &with_turns).expect("turns may stand behind a window");
     }
-    let blamed = |wrong| blame(experiment, arm, setting, &wrong);
+    let blamed = |wrong| blame(experiment, arm, &patch, &wrong);
     if has_kernel {
-        let run = booted::resolve(&settings, supply).map_err(blamed)?;
-        return experiment.with_kernel((arm, setting), &settings, run);
+        let run = booted::resolve(&patch.settings, supply).map_err(blamed)?;
+        return experiment.with_kernel(&patch, run);
     }
-    settings.resolve(supply).map_err(blamed)
+    patch.settings.resolve(supply).map_err(blamed)
 }
 
 /// Whether a window is to be as long as it says: that of the command line, and one that tells cells apart. Others are lengthened until
@@ -201,15 +192,10 @@ fn is_window_chosen(experiment: &Experiment, arm: &Arm) -> bool {
     varies || arm.patch.place("window").is_some() || experiment.settings.place("window") == Some(None)
 }
 
-/// Says where an impossible setting was given.
-fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Refused) -> Failure {
-    let of_axis = experiment.axes.iter().find(|axis| axis.key == wrong.about).and_then(|axis| {
-        let value = &setting.iter().find(|(key, _)| *key == wrong.about)?.1;
-        axis.values.iter().find(|(each, _)| each == value).map(|(_, at)| at.as_ref())
-    });
-    let place = arm.patch.place(wrong.about).or(of_axis).or(experiment.settings.place(wrong.about));
+/// Says where an impossible setting was given, of those in `patch`.
+fn blame(experiment: &Experiment, arm: &Arm, patch: &Patch, wrong: &Refused) -> Failure {
     let message = format!("arm '{}': {}: {}", arm.name, wrong.about, wrong.message);
-    match place {
+    match patch.place(wrong.about) {
         Some(None) => Failure::usage(message),
         Some(at) => experiment.source.complain(at, message),
         None => experiment.source.complain(arm.patch.place("name").flatten(), message),

@@ -1,9 +1,9 @@
 //! Reading the `[[published]]` rows of an experiment file, and `[publication]`, what they have in common.
 
 use super::contents::{Axis, Experiment};
-use super::keys;
 use super::published::{At, Nothing, Ours, Published};
 use super::reader::Reader;
+use super::schema;
 use crate::record::place::BESIDE;
 use crate::text::exit::Result;
 use crate::text::nearest;
@@ -17,12 +17,12 @@ impl Experiment {
     pub(super) fn read_published(&self, top: &Reader<'_>) -> Result<Vec<Published>> {
         let common = top.table("publication")?;
         if let Some(common) = &common {
-            common.finish(keys::PUBLICATION)?;
+            common.finish(&schema::known("/properties/publication"))?;
         }
         let rows = top.tables("published")?;
         let mut published: Vec<Published> = vec![];
         for row in rows {
-            row.finish(keys::PUBLISHED)?;
+            row.finish(&schema::known("/properties/published/items"))?;
             let read = row.published(common.as_ref(), &self.varying())?;
             let is_known = published.iter().any(|other| other.name == read.name);
             let twice = is_known.then(|| format!("two [[published]] are called '{}'", read.name));
@@ -37,14 +37,10 @@ impl Experiment {
     /// Why `row` picks not one figure of ours.
     pub(super) fn without_a_figure(&self, row: &Published) -> Option<String> {
         let control = row.control.as_ref().map(|it| (&it.compare, &it.at));
-        let compared = match &row.ours {
-            Ours::Ratio { compare, at } => Some((compare, at)),
-            Ours::Slowdown { .. } | Ours::Share { .. } => None,
-        };
-        let mut points: Vec<(&str, &At)> = match &row.ours {
-            Ours::Ratio { .. } => vec![],
-            Ours::Slowdown { arm, at, over } => vec![(arm, at), (arm, over)],
-            Ours::Share { arm, at, .. } => vec![(arm, at)],
+        let (compared, mut points): (_, Vec<(&str, &At)>) = match &row.ours {
+            Ours::Ratio { compare, at } => (Some((compare, at)), vec![]),
+            Ours::Slowdown { arm, at, over } => (None, vec![(arm.as_str(), at), (arm.as_str(), over)]),
+            Ours::Share { arm, at, .. } => (None, vec![(arm.as_str(), at)]),
         };
         for (name, at) in compared.into_iter().chain(control) {
             let Some(comparison) = self.comparisons.iter().find(|it| it.name == *name) else {
@@ -89,7 +85,7 @@ impl Reader<'_> {
             (Some(_), Some(_)) => return Err(self.complain_here("a row has 'compare' or 'share'")),
         };
         let control = |table: Reader<'_>| -> Result<Nothing> {
-            table.finish(keys::PUBLISHED_CONTROL)?;
+            table.finish(&schema::known("/properties/published/items/properties/control"))?;
             let at = table.point_of("at", axes)?.into_iter().collect();
             let value = table.figures("value")?.map(|of| of[0]);
             Ok(Nothing { compare: table.required_text("compare")?, at, value })

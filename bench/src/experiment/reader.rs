@@ -6,10 +6,11 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Control, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
-use super::outline::OutlineComparison;
+use super::outline::{OutlineComparison, OutlineControl};
 use super::robust::{MOST_POINTS, POINTS};
+use super::schema;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::table;
@@ -47,12 +48,10 @@ impl<'a> Reader<'a> {
         self.source.complain(Some(at), message)
     }
 
-    /// A complaint about the whole table.
     pub(super) fn complain_here(&self, message: impl fmt::Display) -> Failure {
         self.complain(&self.at, message)
     }
 
-    /// Refuses keys that are not in `known`.
     pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
             None => Ok(()),
@@ -99,7 +98,6 @@ impl<'a> Reader<'a> {
         self.text(key)?.ok_or_else(|| self.complain(&self.at, format!("'{key}' is missing here")))
     }
 
-    /// A list of texts, each with its place.
     fn names(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let wrong = |at: At| self.complain(&at, format!("'{key}' must be a list of names"));
@@ -111,7 +109,6 @@ impl<'a> Reader<'a> {
         names.ok_or_else(|| wrong(node.span()))?.iter().map(name).collect::<Result<_>>().map(Some)
     }
 
-    /// A text that `parse` understands.
     pub(super) fn parsed<T>(
         &self,
         key: &str,
@@ -165,17 +162,17 @@ impl<'a> Reader<'a> {
         Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
     }
 
-    /// All keys as settings, except those in `others`; those of [`keys::BOOT`] that are among these as what boots a kernel.
-    pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
+    /// All keys that are settings, and those of [`keys::BOOT`], which boot a kernel. There are none but those `known`.
+    pub(super) fn settings(&self, known: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
-        let known: Vec<&str> = table::names().into_iter().chain(others.iter().copied()).collect();
-        self.finish(&known)?;
+        self.finish(known)?;
         for (key, key_at, node) in self.entries() {
-            if others.contains(&key) && !boots(key) {
+            let setting = table::find(key);
+            if setting.is_none() && !boots(key) {
                 continue;
             }
             let value = self.value(key, node)?;
-            let other = table::find(key).and_then(|setting| setting.instead_of);
+            let other = setting.and_then(|setting| setting.instead_of);
             if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
@@ -204,19 +201,17 @@ impl<'a> Reader<'a> {
 
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
     fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
-        match (boots(key), node.get_ref()) {
-            (false, _) => self.scalar(node),
-            (true, DeValue::Boolean(flag)) if key == keys::NOPVSPIN => Ok(flag.to_string()),
-            (true, DeValue::String(text)) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
-            (true, _) if key == keys::NOPVSPIN => {
-                Err(self.complain(&node.span(), format!("'{key}' must be true or false")))
-            }
-            (true, _) => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
+        let what = if key == keys::NOPVSPIN { "true or false" } else { "a text in quotes" };
+        match node.get_ref() {
+            _ if !boots(key) => self.scalar(node),
+            DeValue::Boolean(flag) if key == keys::NOPVSPIN => Ok(flag.to_string()),
+            DeValue::String(text) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
+            _ => Err(self.complain(&node.span(), format!("'{key}' must be {what}"))),
         }
     }
 
     pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(&[&table::names(), keys::BOOT].concat())?;
+        self.finish(&schema::known("/properties/grid"))?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 
@@ -239,7 +234,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn point(&self) -> Result<PointValues> {
-        self.settings(keys::BOOT)?;
+        self.settings(&schema::known("/properties/point/items"))?;
         let values =
             self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
@@ -247,7 +242,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(&[keys::ARM, keys::BOOT].concat())?;
+        let mut patch = self.settings(&schema::known("/properties/arm/items"))?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
         Ok(Arm { name, patch, only: vec![] })
     }
@@ -261,7 +256,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<OutlineComparison> {
-        self.finish(keys::COMPARE)?;
+        self.finish(&schema::known("/properties/compare/items"))?;
         Ok(OutlineComparison {
             of: self.measure()?,
             name: self.required_text("name")?,
@@ -283,11 +278,11 @@ impl<'a> Reader<'a> {
         Err(self.complain(&self.at_of(key), nearest::unknown("arm", &name, arms)))
     }
 
-    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
-        let mut known = keys::CONTROL.to_vec();
-        known.extend(axes.iter().map(|axis| axis.key.as_str()));
-        self.finish(&known)?;
-        Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
+    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<OutlineControl> {
+        let axis_keys = axes.iter().map(|axis| axis.key.as_str());
+        self.finish(&std::iter::once("arm").chain(axis_keys).collect::<Vec<_>>())?;
+        let setting = self.values_of(axes)?.into_iter().collect();
+        Ok(OutlineControl { arm: self.reference("arm", arms)?, setting })
     }
 
     /// The values that this table has for keys of `axes`; each must be one that its axis takes.
@@ -309,7 +304,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn robust(&self) -> Result<(u32, At)> {
-        self.finish(keys::ROBUST)?;
+        self.finish(&schema::known("/properties/robust"))?;
         Ok((self.number("points", MOST_POINTS)?.unwrap_or(POINTS), self.at.clone()))
     }
 
@@ -318,7 +313,7 @@ impl<'a> Reader<'a> {
             blocks: self.count("blocks")?,
             axes: self.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: self.names("arms")?,
-            patch: self.settings(keys::QUICK)?,
+            patch: self.settings(&schema::known("/properties/quick"))?,
         })
     }
 }

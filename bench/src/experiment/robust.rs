@@ -18,11 +18,10 @@ impl Experiment {
     /// not tell.
     pub(super) fn add_machines_like(&mut self, overrides: &Overrides) -> Result<()> {
         const KEY: &str = "machine";
-        let of_file = self.robust.clone().filter(|_| !overrides.quick);
-        let (points, section) = match (overrides.robust, of_file) {
+        let (points, section) = match (overrides.robust, self.robust.clone()) {
             (Some(points), _) => (points, None),
-            (None, Some((points, section))) => (points, Some(section)),
-            (None, None) => return Ok(()),
+            (None, Some((points, section))) if !overrides.quick => (points, Some(section)),
+            _ => return Ok(()),
         };
         let complain = |message: String| {
             Err(match &section {

@@ -1,18 +1,18 @@
-//! The JSON Schema of experiment files, for editors: the keys that the reader knows, and the table of settings.
+//! The JSON Schema of experiment files, for editors, and for the reader, which knows the same keys.
 //!
 //! It says what each key and value may be by itself. What concerns several of them, such as that a comparison names an arm
 //! that there is, only the reader says.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value as Json, json};
 
-use super::file::MOST_RETRIES;
-use super::keys;
+use super::keys::{self, MOST_RETRIES};
 use super::measure::Measure;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
-use crate::settings::schema::settings;
+use crate::settings::schemas as settings;
 
-/// The schema.
 pub(crate) fn schema() -> Json {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -25,7 +25,13 @@ pub(crate) fn schema() -> Json {
     })
 }
 
-/// Keys of the file itself: those of [`keys::TOP`].
+/// The keys of a table that stands at `pointer` in the schema, such as `/properties/quick`: the reader refuses all others.
+pub(super) fn known(pointer: &str) -> Vec<&'static str> {
+    static SCHEMA: LazyLock<Json> = LazyLock::new(schema);
+    let table = SCHEMA.pointer(pointer).expect("a table of the schema");
+    table["properties"].as_object().expect("it has keys").keys().map(String::as_str).collect()
+}
+
 fn top() -> Map<String, Json> {
     let keys = json!({
         "format": { "const": FORMAT, "description": "Version of the file format" },
@@ -72,7 +78,8 @@ fn top() -> Map<String, Json> {
 fn arm() -> Json {
     let only =
         table("Values of what varies at which this arm is run; without it, all", with_boot(settings()), &[]);
-    let keys = with(with(with_boot(settings()), "name", text("Name in tables")), "only", only);
+    let mut keys = with_boot(settings());
+    keys.extend(object(json!({ "name": text("Name in tables"), "only": only })));
     table("One of the things to compare: what makes it different", keys, &["name"])
 }
 
@@ -80,19 +87,19 @@ fn comparison() -> Json {
     let mut of = Measure::schema();
     of["description"] =
         "What is compared; of kernels figure:NAME, what they print [default: throughput]".into();
-    let names = [
-        ("name", text("Name in tables")),
-        ("arm", text("Name of the arm above the line")),
-        ("baseline", text("Name of the arm below the line")),
-        ("of", of),
-    ];
-    let keys = names.into_iter().map(|(key, schema)| (key.to_owned(), schema)).collect();
-    table("A ratio to report", keys, &["name", "arm", "baseline"])
+    let keys = json!({
+        "name": text("Name in tables"),
+        "arm": text("Name of the arm above the line"),
+        "baseline": text("Name of the arm below the line"),
+        "of": of,
+    });
+    table("A ratio to report", object(keys), &["name", "arm", "baseline"])
 }
 
 fn control() -> Json {
-    let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
-    table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+    let mut keys = with_boot(settings());
+    keys.insert("arm".into(), text("Name of the arm that runs twice in each block"));
+    table("The A/A pair; settings that vary pick where it runs", keys, &["arm"])
 }
 
 /// Keys that rows of `[[published]]` may have in common.
@@ -143,48 +150,42 @@ fn object(keys: Json) -> Map<String, Json> {
 }
 
 fn quick() -> Json {
-    let keys = with(settings(), "blocks", blocks("Passes over all cells"));
-    // Which keys and values there are is said by the file's own grid.
-    let grid = json!({
-        "type": "object", "additionalProperties": { "type": "array", "minItems": 1 },
-        "description": "Values of the grid that are left",
-    });
-    let keys = with(keys, "grid", grid);
-    let arms = json!({
-        "type": "array", "minItems": 1, "items": text("Name of an arm"), "description": "Arms that are left, with their comparisons",
-    });
-    table("What --quick changes", with(keys, "arms", arms), &[])
+    let mut keys = settings();
+    keys.extend(object(json!({
+        "blocks": blocks("Passes over all cells"),
+        // Which keys and values there are is said by the file's own grid.
+        "grid": {
+            "type": "object", "additionalProperties": { "type": "array", "minItems": 1 },
+            "description": "Values of the grid that are left",
+        },
+        "arms": {
+            "type": "array", "minItems": 1, "items": text("Name of an arm"), "description": "Arms that are left, with their comparisons",
+        },
+    })));
+    table("What --quick changes", keys, &[])
 }
 
 fn robust() -> Map<String, Json> {
     let (least, most) = MOST_POINTS.into_inner();
     let description = format!("Machines like each one that are simulated, too [default: {POINTS}]");
-    let points = json!({ "type": "integer", "minimum": least, "maximum": most, "description": description });
-    Map::from_iter([("points".to_owned(), points)])
+    object(json!({
+        "points": { "type": "integer", "minimum": least, "maximum": most, "description": description },
+    }))
 }
 
 /// With what boots a kernel: [`keys::BOOT`].
-fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
-    let boot = [
-        ("kernel", text("Boot this kernel instead of our own guest; relative to this file")),
-        ("initrd", text("Its initial RAM disk; relative to this file")),
-        (
-            keys::CMDLINE,
-            text(
-                "Words for its command line; those of [settings] come first, then the grid's, then the arm's",
-            ),
-        ),
-        (keys::NOPVSPIN, flag("Whether the kernel is told not to use paravirtual spin locks")),
-        ("marker", text("A piece of a line of its console that says: user space is there [default: Run /]")),
-        (
-            keys::WORKLOAD_INSIDE,
-            text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
-        ),
-    ];
-    boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
+fn with_boot(mut keys: Map<String, Json>) -> Map<String, Json> {
+    keys.extend(object(json!({
+        "kernel": text("Boot this kernel instead of our own guest; relative to this file"),
+        "initrd": text("Its initial RAM disk; relative to this file"),
+        (keys::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
+        (keys::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
+        "marker": text("A piece of a line of its console that says: user space is there [default: Run /]"),
+        (keys::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
+    })));
+    keys
 }
 
-/// Each setting with a list of values.
 fn grid() -> Map<String, Json> {
     let list = |schema| json!({ "type": "array", "minItems": 1, "uniqueItems": true, "items": schema });
     let keys = with_boot(settings()).into_iter();
@@ -192,11 +193,6 @@ fn grid() -> Map<String, Json> {
     // No words for a command line are a choice.
     grid[keys::CMDLINE]["items"]["minLength"] = 0.into();
     grid
-}
-
-fn with(mut keys: Map<String, Json>, key: &str, schema: Json) -> Map<String, Json> {
-    keys.insert(key.to_owned(), schema);
-    keys
 }
 
 fn table(description: &str, keys: Map<String, Json>, required: &[&str]) -> Json {
@@ -225,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::experiment;
+    use crate::measure::synthetic::{built_in, experiment};
 
     const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
     const ARM: &str = "[[arm]]\nname = 'a'\n";
@@ -247,7 +243,6 @@ mod tests {
         Json::Object(pairs.collect())
     }
 
-    /// Complaints of the schema about a file.
     fn complaints(text: &str) -> Vec<String> {
         let file = json_of_table(DeTable::parse(text).unwrap().get_ref());
         let validator = jsonschema::validator_for(&schema()).unwrap();
@@ -255,62 +250,25 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_experiment_keeps_to_the_schema() {
+    fn every_built_in_experiment_keeps_to_the_schema_and_has_a_pair() {
         for (name, text) in BUILT_IN {
             assert_eq!(complaints(text), [""; 0], "{name}");
+            let experiment = built_in(name);
+            assert_eq!(experiment.name, name);
+            let has_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
+            assert!(has_pair, "{name} has no A/A pair");
         }
     }
 
     #[test]
-    fn the_schema_knows_the_keys_that_the_reader_knows() {
-        let mut known = keys::TOP.to_vec();
-        known.sort_unstable();
-        let mut told: Vec<_> = top().into_iter().map(|(key, _)| key).collect();
-        told.sort();
-        assert_eq!(told, known);
-        let of_arm = [keys::ARM, keys::BOOT].concat();
-        for (table, others) in [
-            (arm(), &of_arm[..]),
-            (top()["settings"].clone(), keys::BOOT),
-            (control(), &[keys::CONTROL, keys::BOOT].concat()[..]),
-            (top()["quick"].clone(), keys::QUICK),
-        ] {
-            let told = table["properties"].as_object().unwrap();
-            assert!(others.iter().all(|key| told.contains_key(*key)), "{others:?}");
-            assert_eq!(told.len(), settings().len() + others.len());
-        }
-        let told: Vec<_> = comparison()["properties"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(told.len(), keys::COMPARE.len());
-        assert!(keys::COMPARE.iter().all(|key| told.iter().any(|told| told == key)), "{told:?}");
-    }
-
-    #[test]
-    fn a_misspelt_key_is_against_the_schema_wherever_it_stands() {
+    fn what_the_reader_refuses_is_against_the_schema() {
         let kernels = "[grid]\nkernel = ['a', 'b']\ncmdline = ['', 'c']\nnopvspin = [true, false]\n";
         for good in [ARM.to_owned(), format!("{kernels}{ARM}only = {{ kernel = 'a' }}\n")] {
             assert_eq!(complaints(&format!("{MINIMAL}{good}")), [""; 0], "{good}");
         }
-        let compare = "[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'a'\n";
-        for wrong in [
-            format!("blokcs = 5\n{ARM}"),
-            format!("[settings]\nhodl = '1us'\n{ARM}"),
-            format!("[[point]]\nhodl = '1us'\n{ARM}"),
-            format!("[grid]\nratoi = [1]\n{ARM}"),
-            format!("{ARM}lokc = 'tas'\n"),
-            format!("{ARM}only = {{ ratoi = 1 }}\n"),
-            format!("{ARM}{compare}fo = 'lock-cpu'\n"),
-            format!("{ARM}[control]\narm = 'a'\nratoi = 1\n"),
-            format!("{ARM}[quick]\nblokcs = 1\n"),
-        ] {
-            let complaints = complaints(&format!("{MINIMAL}{wrong}"));
-            assert_eq!(complaints.len(), 1, "{wrong}{complaints:?}");
-            assert!(complaints[0].starts_with("Additional properties are not allowed"), "{complaints:?}");
-        }
-    }
-
-    #[test]
-    fn a_value_that_the_reader_refuses_is_against_the_schema() {
         for (wrong, arm) in [
+            ("blokcs = 5\n", ARM),
+            ("[settings]\nhodl = '1us'\n", ARM),
             ("blocks = 0\n", ARM),
             ("[settings]\nhold = 5\n", ARM),
             ("[settings]\nhold = '5'\n", ARM),

@@ -15,7 +15,6 @@ use crate::text::output::clean;
 /// The origin of an experiment that `haltkick sweep` was asked for: its text is generated.
 pub(crate) const SWEEP: &str = "haltkick sweep";
 
-/// Version of the file format.
 pub(super) const FORMAT: i64 = 1;
 /// The longest built-in experiment has 20 KiB.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
@@ -27,7 +26,6 @@ macro_rules! built_in {
     };
 }
 
-/// Experiments that come with the program.
 pub(crate) const BUILT_IN: [(&str, &str); 34] = built_in! {
     "overcommit" "phase-map" "production" "ratio-one" "locks" "which-lock" "judge" "qspinlock"
     "spin-threshold" "unfair" "work-conserving" "osq" "sleeping-locks" "hostile" "remedies" "quota"
@@ -36,7 +34,6 @@ pub(crate) const BUILT_IN: [(&str, &str); 34] = built_in! {
     "aa"
 };
 
-/// An experiment's text, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// A path, or the name of a built-in experiment.
@@ -61,10 +58,7 @@ impl Source {
                 nearest::unknown("experiment", name, &names)
             )));
         }
-        let text = input::read_piped_text(Path::new(name), MOST_TEXT_BYTES).map_err(|error| {
-            Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
-        })?;
-        Ok(Self { origin: name.into(), text })
+        Self::read(Path::new(name), "give a readable file or a built-in name")
     }
 
     /// A file by path. Where it cannot be read, `advice` says what to do.
@@ -74,7 +68,6 @@ impl Source {
         Ok(Self { origin: path.display().to_string(), text })
     }
 
-    /// Parses the text as TOML.
     pub(super) fn tree(&self) -> Result<Spanned<DeTable<'_>>> {
         let tree = DeTable::parse(&self.text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");

@@ -37,34 +37,21 @@ const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: &str = "200ms";
 
-/// One of the things that are compared.
 struct Compared<'a> {
     name: String,
-    settings: Vec<(&'a str, &'a str)>,
+    settings: Vec<(&'a str, String)>,
 }
 
 impl Sweep<'_> {
-    /// The experiment that this is, as a file in another directory says it: files of kernels are named by their whole paths.
-    pub(crate) fn source_elsewhere(&self) -> Result<Source> {
-        let whole = |path: &str| {
-            std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string())
-        };
-        self.source_with(
-            |key, value| if keys::FILES.contains(&key) { whole(value) } else { value.to_owned() },
-        )
-    }
-
-    /// The experiment that this is.
-    pub(crate) fn source(&self) -> Result<Source> {
-        self.source_with(|_, value| value.to_owned())
-    }
-
-    /// The text of the sweep as a file, with values as `written` says.
-    fn source_with(&self, written: impl Fn(&str, &str) -> String) -> Result<Source> {
+    /// The experiment that this is. `elsewhere`: as a file in another directory says it, which names those of kernels by their whole
+    /// paths.
+    pub(crate) fn source(&self, elsewhere: bool) -> Result<Source> {
         self.check()?;
         let lines = |settings: &[(&str, String)]| {
             let line = |(key, value): &(&str, String)| {
-                format!("{key} = {}", value_in_file(key, &written(key, value)))
+                let whole = || std::path::absolute(value).ok().map(|path| path.display().to_string());
+                let path = if elsewhere && keys::FILES.contains(key) { whole() } else { None };
+                format!("{key} = {}", value_in_file(key, path.as_deref().unwrap_or(value)))
             };
             settings.iter().map(line).collect::<Vec<_>>().join("\n")
         };
@@ -88,9 +75,7 @@ impl Sweep<'_> {
             let _ = writeln!(text, "{} = [{}]", vary.key, values.join(", "));
         }
         for arm in &arms {
-            let settings: Vec<(&str, String)> =
-                arm.settings.iter().map(|(key, value)| (*key, (*value).into())).collect();
-            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", in_toml(&arm.name), lines(&settings));
+            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", in_toml(&arm.name), lines(&arm.settings));
         }
         text += &self.comparisons(&arms)?;
         let _ = writeln!(text, "\n[control]\narm = {}", in_toml(&arms[0].name));
@@ -100,7 +85,6 @@ impl Sweep<'_> {
         Ok(Source { origin: SWEEP.into(), text })
     }
 
-    /// Whether arms are kernels.
     fn has_kernels(&self) -> bool {
         self.boot.iter().map(|(key, _)| *key).chain(self.vary.iter().map(|vary| vary.key)).any(boots)
     }
@@ -127,15 +111,14 @@ impl Sweep<'_> {
                 let (key, other) = (vary.key, other.key);
                 return Err(Failure::usage(format!("--vary {key}: --vary {other} says that already")));
             }
-            if let Some((setting, _)) =
-                self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key))
-            {
-                return Err(said_of_all(vary.key, setting.flag.unwrap_or(setting.name)));
-            }
+            let of_all = self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key));
+            let flag = of_all.map(|(setting, _)| setting.flag.unwrap_or(setting.name));
             // Command lines are no conflict: both are used.
             let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != keys::CMDLINE);
-            if let Some((key, _)) = booted {
-                return Err(said_of_all(vary.key, key));
+            if let Some(flag) = flag.or(booted.map(|(key, _)| *key)) {
+                let key = vary.key;
+                let what = format!("--vary {key}: --{flag} says the same for all cells: leave one out");
+                return Err(Failure::usage(what));
             }
         }
         if self.has_kernels() && self.baseline.is_some() && self.of.is_empty() {
@@ -146,27 +129,20 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Settings that all cells have in common.
     fn common(&self) -> Vec<(&'static str, String)> {
         let mut common: Vec<(&str, String)> = self.boot.to_vec();
-        common.extend(self.settings.all_given().map(|(setting, value)| (setting.name, value.to_string())));
+        common.extend(self.settings.all_given().map(|(setting, value)| {
+            // A plan would lengthen a window of the command line.
+            let is_final = setting.name == "window" && self.settings.given("min-turns").is_none();
+            let turns = if is_final && !self.has_kernels() { "/0" } else { "" };
+            (setting.name, format!("{value}{turns}"))
+        }));
         let says =
             |key: &str| self.settings.given(key).is_some() || self.vary.iter().any(|vary| vary.key == key);
         // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
         let simulated = self.settings.given("engine").is_some_and(|engine| engine.text() == "sim");
         if !["window", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
             common.push(("window", WINDOW.into()));
-        }
-        // A plan would lengthen a window of the command line.
-        if let Some(window) = self.settings.given("window")
-            && self.settings.given("min-turns").is_none()
-            && !self.has_kernels()
-        {
-            let as_given = format!("{}/0", window.text());
-            common
-                .iter_mut()
-                .filter(|(key, _)| *key == "window")
-                .for_each(|(_, value)| value.clone_from(&as_given));
         }
         common
     }
@@ -179,7 +155,7 @@ impl Sweep<'_> {
             ));
         };
         let is_wanted = |arm: &&Compared<'_>| {
-            let values: Vec<&str> = arm.settings.iter().map(|(_, value)| *value).collect();
+            let values: Vec<&str> = arm.settings.iter().map(|(_, value)| value.as_str()).collect();
             arm.name == wanted || values.join(" ") == wanted
         };
         let baseline = if wanted.is_empty() { Some(first) } else { arms.iter().find(is_wanted) };
@@ -206,18 +182,13 @@ impl Sweep<'_> {
     }
 }
 
-/// A complaint about a varied key that a flag sets for all cells.
-fn said_of_all(key: &str, flag: &str) -> Failure {
-    Failure::usage(format!("--vary {key}: --{flag} says the same for all cells: leave one out"))
-}
-
 /// Every combination of their values; the last varies fastest.
 fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
-    let values = |vary: &&'a Vary| vary.values.iter().map(|value| (vary.key, value.as_str())).collect();
-    let all: Vec<Vec<(&'a str, &'a str)>> = combined(vec![vec![]], vary.iter().map(values));
-    let name = |settings: &[(&str, &str)]| {
+    let values = |vary: &&'a Vary| vary.values.iter().map(|value| (vary.key, value.clone())).collect();
+    let all: Vec<Vec<(&'a str, String)>> = combined(vec![vec![]], vary.iter().map(values));
+    let name = |settings: &[(&str, String)]| {
         let words = settings.iter().map(|(key, value)| match *key {
-            "lock" => (*value).to_owned(),
+            "lock" => value.clone(),
             key if value.is_empty() => format!("no {key}"),
             key => format!("{key} {value}"),
         });
@@ -248,7 +219,6 @@ impl Vary {
         self.values.len()
     }
 
-    /// The first value alone.
     pub(crate) fn first(&self) -> Self {
         Self { key: self.key, values: self.values[..1].to_vec() }
     }
@@ -268,7 +238,12 @@ impl FromStr for Vary {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let key = named(key)?;
+        let key = keys::named(key)?;
+        if table::find(key).is_some_and(|setting| matches!(setting.kind, Kind::Guests)) {
+            return Err(
+                "several guests are varied in an experiment file: see docs/experiment-files.md".into()
+            );
+        }
         let is_of_cmdline = key == keys::CMDLINE;
         if is_of_cmdline && values.contains(',') && !values.contains(';') {
             return Err(format!(
@@ -308,22 +283,6 @@ fn path_with_comma(values: &[String]) -> Option<String> {
     paths.find(|path| Path::new(path).is_file())
 }
 
-/// A setting that can be varied, or what boots a kernel, by its name.
-fn named(key: &str) -> std::result::Result<&'static str, String> {
-    if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
-        return Ok(key);
-    }
-    let known = [&table::names(), keys::BOOT].concat();
-    let setting = table::find(key).ok_or_else(|| table::unknown("setting", key, &known))?;
-    match setting.kind {
-        Kind::Guests => {
-            Err("several guests are varied in an experiment file: see docs/experiment-files.md".into())
-        }
-        _ => Ok(setting.name),
-    }
-}
-
-/// Whether `value` can be one of `key`.
 fn check_value(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
     let Some(setting) = table::find(key) else { return Patch::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));
@@ -347,16 +306,21 @@ mod tests {
     fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Result<Source> {
         let (vary, settings) = (parsed(vary), settings(given));
         Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7, robust: None }
-            .source()
+            .source(false)
     }
 
-    fn of_kernels(vary: &[&str], boot: &[(&'static str, &str)], of: &[&str], here: bool) -> Result<Source> {
+    fn of_kernels(
+        vary: &[&str],
+        boot: &[(&'static str, &str)],
+        of: &[&str],
+        elsewhere: bool,
+    ) -> Result<Source> {
         let boot: Vec<(&str, String)> = boot.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         let of: Vec<Measure> = of.iter().map(|of| Measure::try_from((*of).to_owned()).unwrap()).collect();
         let (vary, settings) = (&parsed(vary)[..], &Settings::default());
         let (boot, of) = (&boot[..], &of[..]);
         let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7, robust: None };
-        if here { sweep.source() } else { sweep.source_elsewhere() }
+        sweep.source(elsewhere)
     }
 
     fn names<'a, T>(of: &'a [T], name: impl Fn(&'a T) -> &'a String) -> Vec<&'a str> {
@@ -365,21 +329,22 @@ mod tests {
 
     #[test]
     fn kernels_and_command_lines_are_compared_and_other_settings_make_the_grid() {
-        let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
+        let vary =
+            ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "slice=1ms", "ratio=2,4", "nopvspin=true"];
         let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
         let figures = ["figure:page-loop", "figure:copy-loop"];
-        let source = of_kernels(&vary, &boot, &figures, true).unwrap();
+        let source = of_kernels(&vary, &boot, &figures, false).unwrap();
         let it = Experiment::parse(source.clone()).unwrap();
         let arms = names(&it.arms, |arm| &arm.name);
         assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
         assert_eq!(arms[3], "kernel new/vmlinux cmdline a=1,2 nopvspin true");
-        assert_eq!(names(&it.axes, |axis| &axis.key), ["ratio"]);
+        assert_eq!(names(&it.axes, |axis| &axis.key), ["slice", "ratio"]);
         let of: Vec<_> = it.comparisons.iter().filter_map(|it| it.of.figure()).collect();
         assert_eq!(of, [["page-loop"; 3], ["copy-loop"; 3]].concat());
         // A guest ends when it has done its work.
         assert!(!source.text.contains("window"), "{}", source.text);
         let here = std::env::current_dir().unwrap().display().to_string();
-        let elsewhere = of_kernels(&vary, &boot, &figures, false).unwrap().text;
+        let elsewhere = of_kernels(&vary, &boot, &figures, true).unwrap().text;
         for file in ["old/vmlinux", "new/vmlinux", "initrd.cpio"] {
             assert!(elsewhere.contains(&format!("= \"{here}/{file}\"")), "{elsewhere}");
         }
@@ -393,33 +358,18 @@ mod tests {
             (&["kernel=a,b"], &[("kernel", "c")], of, "--vary kernel: --kernel says the same"),
             (twice, &[], of, "--vary nopvspin: --vary nopvspin"),
         ] {
-            let failure = of_kernels(vary, boot, of, true).unwrap_err();
+            let failure = of_kernels(vary, boot, of, false).unwrap_err();
             assert!(failure.message.starts_with(expected), "{failure}");
         }
-        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, true).is_ok());
+        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, false).is_ok());
         // Without a kernel it is the reader that complains.
-        let source = of_kernels(&["cmdline=a;b"], &[], of, true).unwrap();
+        let source = of_kernels(&["cmdline=a;b"], &[], of, false).unwrap();
         let failure = Experiment::parse(source).unwrap_err();
         assert_eq!(failure.message, "sweep: this is for arms that have a 'kernel'");
     }
 
     fn experiment(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Experiment {
         Experiment::parse(sweep(vary, given, baseline).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn settings_of_the_lock_are_compared_and_all_others_make_the_grid() {
-        let vary = ["lock=ticket,mcs", "slice=100us,1ms", "ratio=2,8"];
-        let it = experiment(&vary, &[("hold", "5us")], Some(""));
-        assert_eq!(names(&it.arms, |arm| &arm.name), ["ticket", "mcs"]);
-        assert_eq!((names(&it.axes, |axis| &axis.key), it.blocks), (vec!["slice", "ratio"], 7));
-        for (key, value) in [("hold", "5us"), ("window", "200ms")] {
-            let given = it.settings.settings.given(key).map(ToString::to_string);
-            assert_eq!(given.as_deref(), Some(value), "{key}");
-        }
-        assert_eq!(names(&it.comparisons, |it| &it.arm), ["mcs"]);
-        assert_eq!(names(&it.comparisons, |it| &it.baseline), ["ticket"]);
-        assert_eq!(it.control.unwrap().arm, "ticket");
     }
 
     #[test]
@@ -446,6 +396,8 @@ mod tests {
 
     #[test]
     fn windows_are_left_alone_where_something_else_ends_them() {
+        let short = sweep(&["lock=ticket,mcs"], &[("hold", "5us")], None).unwrap().text;
+        assert!(short.contains("hold = \"5us\"\nwindow = \"200ms\""), "{short}");
         for (key, value, expected) in [
             ("window", "1s", "window = \"1s/0\""),
             ("window", "1s/3", "window = \"1s/3\""),

@@ -15,10 +15,8 @@ use crate::settings::{Settings, Supply};
 const KEY: &str = "haltkick.inside=";
 /// First line of the first process.
 pub(crate) const HERE: &str = "haltkick-inside: user space is there";
-/// The only command that can be given.
 const COMMAND: &str = "run";
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct WorkloadInside {
     words: Vec<String>,

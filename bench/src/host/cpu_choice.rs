@@ -17,7 +17,6 @@ pub(crate) enum CpuChoice {
     All,
     /// One of each core, by either of two words.
     Cores(&'static str),
-    /// The cores of a NUMA node.
     Node(u32),
     /// The cores that share the last level of cache, counted by their lowest CPU.
     Llc(u32),
@@ -33,18 +32,17 @@ impl FromStr for CpuChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let number =
             |number: &str| number.parse().map_err(|_| format!("'{text}' needs a number, such as node:0"));
+        let no_cpus = || Err(format!("'{text}' names no CPUs: write {WORDS}"));
         match text.split_once(':') {
             Some(("node", node)) => Ok(Self::Node(number(node)?)),
             Some(("llc", llc)) => Ok(Self::Llc(number(llc)?)),
-            Some(_) => Err(format!("'{text}' names no CPUs: write {WORDS}")),
+            Some(_) => no_cpus(),
             None => match text {
                 "all" => Ok(Self::All),
                 "cores" => Ok(Self::Cores("cores")),
                 "no-smt" => Ok(Self::Cores("no-smt")),
                 "isolated" => Ok(Self::Isolated),
-                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
-                    Err(format!("'{text}' names no CPUs: write {WORDS}"))
-                }
+                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => no_cpus(),
                 list => list.parse().map(Self::List),
             },
         }
@@ -106,7 +104,6 @@ pub(crate) fn left_out<'a>(
     })
 }
 
-/// Siblings, nodes and caches of a host's CPUs.
 #[derive(Debug)]
 struct Topology {
     /// The lists of siblings, by CPU.
@@ -124,7 +121,6 @@ fn host() -> &'static Result<Topology, String> {
 }
 
 impl Topology {
-    /// Reads what the kernel says below `root`.
     fn read(root: &Path) -> Result<Self, String> {
         let numbers = |folder: &Path, name: &str| -> Vec<u32> {
             let entries = probe::names(folder);

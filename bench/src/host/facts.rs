@@ -33,7 +33,6 @@ impl From<probe::Answer> for Fact {
 
 type Facts = BTreeMap<String, Fact>;
 
-/// Facts that are the text of a file.
 const TEXTS: &[(&str, &str)] = &[
     ("frequency.boost", "/sys/devices/system/cpu/cpufreq/boost"),
     ("frequency.no_turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
@@ -184,7 +183,6 @@ fn build_time(value: Option<&str>) -> probe::Answer {
     value.map(String::from).ok_or_else(|| "not known when this program was built".into())
 }
 
-/// One line of `/proc/stat`.
 fn stat_line(start: &str) -> probe::Answer {
     let text = probe::text("/proc/stat")?;
     let line = text.lines().find(|line| line.starts_with(start));
@@ -270,7 +268,6 @@ pub(crate) fn cpu_quota() -> probe::Answer {
     Ok(quota.map_or("max".into(), |quota| format!("{} {}", quota.run.as_micros(), quota.period.as_micros())))
 }
 
-/// A file of this process's cgroup (version 2).
 fn cgroup(file: &str) -> probe::Answer {
     let membership = probe::text("/proc/self/cgroup")?;
     let path = membership.lines().find_map(|line| line.strip_prefix("0::"));

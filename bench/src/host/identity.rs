@@ -43,21 +43,16 @@ impl Host {
         self.host_id.clone().unwrap_or_else(without_id)
     }
 
-    /// Why a field is null, by name.
     pub(crate) fn why(&self) -> Vec<(&'static str, String)> {
-        let absent = |name, present: bool, fact: fn() -> Answer| {
-            (!present).then(|| (name, fact().err().unwrap_or_else(|| "not known when this ran".into())))
-        };
-        [
-            absent("host_id", self.host_id.is_some(), host_id),
-            absent("kernel", self.kernel.is_some(), kernel),
-            absent("cpu_model", self.cpu_model.is_some(), cpu_model),
-            absent("kvm_module", self.kvm_module.is_some(), kvm_module),
-            absent("nested", self.nested.is_some(), || probe::field("/proc/cpuinfo", "flags")),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let facts: [(_, _, fn() -> Answer); 5] = [
+            ("host_id", self.host_id.is_some(), host_id),
+            ("kernel", self.kernel.is_some(), kernel),
+            ("cpu_model", self.cpu_model.is_some(), cpu_model),
+            ("kvm_module", self.kvm_module.is_some(), kvm_module),
+            ("nested", self.nested.is_some(), || probe::field("/proc/cpuinfo", "flags")),
+        ];
+        let why = |fact: fn() -> Answer| fact().err().unwrap_or_else(|| "not known when this ran".into());
+        facts.into_iter().filter(|it| !it.1).map(|(name, _, fact)| (name, why(fact))).collect()
     }
 }
 

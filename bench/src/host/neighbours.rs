@@ -13,7 +13,6 @@ use crate::text::quantity::significant;
 /// How often they are looked at, and how long it is between two looks: long enough together for ticks to tell a few percent, and
 /// short enough for compilers that soon end.
 const LOOKS: (u32, Duration) = (5, Duration::from_millis(200));
-/// Most names in a sentence.
 const MOST_NAMES: usize = 3;
 /// A smaller share of the CPUs is not worth a name.
 const WORTH_NAMING: f64 = 0.02;

@@ -66,7 +66,6 @@ pub(crate) struct Watch {
     stops: Stops,
 }
 
-/// Ticks of the watched CPUs together.
 #[derive(Clone, Copy)]
 struct Ticks {
     busy: u64,
@@ -189,7 +188,6 @@ struct Stops {
 }
 
 impl Stops {
-    /// Begins to look.
     fn watch() -> Self {
         let (end, ended) = channel();
         let looks = move || {
@@ -236,7 +234,6 @@ fn counted() -> Known<SchedStat> {
     sched_stat_of_this_thread().ok_or_else(|| NO_STOPS.into())
 }
 
-/// Time of a thread that was not asleep.
 fn awake(stat: SchedStat) -> Duration {
     Duration::from_nanos(stat.run_ns + stat.delay_ns)
 }

@@ -31,7 +31,6 @@ pub(crate) fn field(path: &str, name: &str) -> Answer {
         .ok_or_else(|| format!("{path}: no line '{name}'"))
 }
 
-/// Whether the first CPU has a flag.
 pub(crate) fn has_cpu_flag(flag: &str) -> Answer<bool> {
     Ok(field("/proc/cpuinfo", "flags")?.split_ascii_whitespace().any(|each| each == flag))
 }

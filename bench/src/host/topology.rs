@@ -6,7 +6,6 @@ use std::path::Path;
 use super::probe::{self, Answer};
 use crate::host::cpulist::CpuList;
 
-/// Position of a CPU in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreOfCpu {
     /// The package, which is a socket.
@@ -40,35 +39,34 @@ impl Places {
     }
 
     fn below(devices: &Path, cpus: &[u32]) -> Result<Self, String> {
-        let places =
-            cpus.iter().map(|&cpu| Ok((cpu, place(devices, cpu)?))).collect::<Result<Vec<_>, String>>()?;
-        let differ = |(whole, parts): (&str, &str),
-                      (cpu, has): (u32, u32),
-                      (other, other_has): (u32, u32)| {
-            Err(format!(
-                "these CPUs are not all alike, so they cannot be described: the {whole} of CPU {cpu} has {has} {parts}, and the {whole} of CPU \
-                 {other} has {other_has}; choose CPUs that are alike, as by taskset"
-            ))
-        };
+        let places = cpus.iter().map(|&cpu| Ok((cpu, place(devices, cpu)?)));
+        let cpus_with_places = places.collect::<Result<Vec<_>, String>>()?;
         one_kind(devices, cpus)?;
-        let mut threads: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        for (cpu, place) in &places {
-            threads.entry(place.core).or_insert((*cpu, 0)).1 += 1;
-        }
+        // The first CPU of each core and of each package, and how many threads or cores that has.
+        let mut cores: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         let mut packages: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        for (cpu, _) in threads.values() {
-            let (_, place) = places.iter().find(|(it, _)| it == cpu).expect("it is one of them");
-            packages.entry(place.package).or_insert((*cpu, 0)).1 += 1;
-        }
-        for (words, counts) in [(("core", "threads"), &threads), (("package", "cores"), &packages)] {
-            let first = *counts.values().next().ok_or("no CPU")?;
-            if let Some(other) = counts.values().find(|other| other.1 != first.1) {
-                return differ(words, first, *other);
+        for (cpu, place) in &cpus_with_places {
+            if !cores.contains_key(&place.core) {
+                packages.entry(place.package).or_insert((*cpu, 0)).1 += 1;
             }
+            cores.entry(place.core).or_insert((*cpu, 0)).1 += 1;
         }
-        let each = |counts: &BTreeMap<u32, (u32, u32)>| counts.values().next().map_or(1, |(_, count)| *count);
-        let (packages, cores_per_package) = (packages.len() as u32, each(&packages));
-        Ok(Self { cpus: places, packages, cores_per_package, threads_per_core: each(&threads) })
+        let mut each = [0; 2];
+        for (i, (whole, parts, counts)) in
+            [("core", "threads", &cores), ("package", "cores", &packages)].into_iter().enumerate()
+        {
+            let (cpu, has) = counts.values().next().ok_or("no CPU")?;
+            if let Some((other, other_has)) = counts.values().find(|(_, other_has)| other_has != has) {
+                return Err(format!(
+                    "these CPUs are not all alike, so they cannot be described: the {whole} of CPU {cpu} has {has} {parts}, and the {whole} of CPU \
+                     {other} has {other_has}; choose CPUs that are alike, as by taskset"
+                ));
+            }
+            each[i] = *has;
+        }
+        let [threads_per_core, cores_per_package] = each;
+        let packages = packages.len() as u32;
+        Ok(Self { cpus: cpus_with_places, packages, cores_per_package, threads_per_core })
     }
 }
 

@@ -34,7 +34,6 @@ impl<T: Copy + PartialEq> Words<T> {
         self.0.iter().find(|(known, ..)| *known == word).map(|(.., value)| *value)
     }
 
-    /// Returns the word for a value.
     pub(crate) fn of(&self, value: T) -> &'static str {
         self.0
             .iter()
@@ -117,7 +116,6 @@ pub(crate) const PLACES: Words<bool> = Words(&[
     ("apart", "In lines of their own", false),
 ]);
 
-/// Whether times are exponentially distributed.
 pub(crate) const DISTRIBUTIONS: Words<bool> = Words(&[
     ("fixed", "All alike", false),
     ("exponential", "As between the events of a Poisson process", true),
@@ -128,25 +126,10 @@ pub(crate) const STAMPS: Words<bool> =
     Words(&[("ordered", "Between fences", true), ("plain", "As it is", false)]);
 
 /// A share, in whole percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Percent(pub(crate) u32);
-
-impl FromStr for Percent {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
-        match number {
-            Some(percent @ 0..=100) => Ok(Self(percent)),
-            _ => Err(format!("'{text}' is no share: write whole percent, such as 90%")),
-        }
-    }
-}
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0)
-    }
+pub(crate) fn percent(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<u32>().ok());
+    let percent = number.filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| format!("'{text}' is no share: write whole percent, such as 90%"))
 }
 
 /// Hundredths of a number from 0 to `most`.
@@ -155,24 +138,10 @@ fn hundredths(text: &str, most: f64) -> Option<u32> {
     Some((number * 100.0).round() as u32)
 }
 
-/// An exponent with at most two decimals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exponent(pub(crate) u32);
-
-impl FromStr for Exponent {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const MOST: f64 = 4.0;
-        let exponent = hundredths(text, MOST).map(Self);
-        exponent.ok_or_else(|| format!("'{text}' is no exponent from 0 to {MOST}, such as 0.99"))
-    }
-}
-
-impl fmt::Display for Exponent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (f64::from(self.0) / 100.0).fmt(f)
-    }
+/// Hundredths of an exponent with at most two decimals.
+pub(crate) fn exponent(text: &str) -> Result<u32, String> {
+    const MOST: f64 = 4.0;
+    hundredths(text, MOST).ok_or_else(|| format!("'{text}' is no exponent from 0 to {MOST}, such as 0.99"))
 }
 
 /// vCPUs per pCPU, with at most two decimals.
@@ -182,7 +151,6 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Returns a whole number of vCPUs per pCPU.
     pub(crate) const fn whole(ratio: u32) -> Self {
         Self { hundredths: ratio * 100 }
     }
@@ -209,197 +177,111 @@ impl fmt::Display for Ratio {
     }
 }
 
-/// NUMA nodes of guest memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NumaChoice(pub(crate) Numa);
-
-impl FromStr for NumaChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "local" => Ok(Self(Numa::Local)),
-            "interleave" => Ok(Self(Numa::Interleave)),
-            node => node.parse().map(|node| Self(Numa::Node(node))).map_err(|_| {
-                format!("'{text}' is no place for memory: write local, interleave, or the number of a node")
-            }),
-        }
+pub(crate) fn numa(text: &str) -> Result<Numa, String> {
+    match text {
+        "local" => Ok(Numa::Local),
+        "interleave" => Ok(Numa::Interleave),
+        node => node.parse().map(Numa::Node).map_err(|_| {
+            format!("'{text}' is no place for memory: write local, interleave, or the number of a node")
+        }),
     }
 }
 
-impl fmt::Display for NumaChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Numa::Local => f.write_str("local"),
-            Numa::Interleave => f.write_str("interleave"),
-            Numa::Node(node) => node.fmt(f),
-        }
+/// Partner of [`numa`].
+pub(crate) fn written_numa(numa: Numa) -> String {
+    match numa {
+        Numa::Local => "local".into(),
+        Numa::Interleave => "interleave".into(),
+        Numa::Node(node) => node.to_string(),
     }
 }
 
 /// Sections that each vCPU is to begin in a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arrivals(pub(crate) u64);
-
-impl FromStr for Arrivals {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(rate @ 1..=1_000_000_000) => Ok(Self(rate)),
-            _ => Err(format!("'{text}' is no rate: write sections per second and vCPU, from 1 to 10^9")),
-        }
-    }
-}
-
-impl fmt::Display for Arrivals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Arrivals {
-    /// Mean time between two of them.
-    pub(crate) fn apart(self) -> Duration {
-        Duration::from_nanos(1_000_000_000 / self.0)
-    }
+pub(crate) fn arrivals(text: &str) -> Result<u64, String> {
+    let rate = text.parse::<u64>().ok().filter(|rate| (1..=1_000_000_000).contains(rate));
+    rate.ok_or_else(|| format!("'{text}' is no rate: write sections per second and vCPU, from 1 to 10^9"))
 }
 
 /// A quota, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QuotaChoice(pub(crate) Option<Quota>);
+pub(crate) fn quota(text: &str) -> Result<Option<Quota>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    if text == "inherited" {
+        return Ok(Some(Quota::Inherited));
+    }
+    let (share, burst) = match text.split_once('+') {
+        None => (text, Duration::ZERO),
+        Some((share, burst)) => (share, burst.trim().parse::<Span>()?.0),
+    };
+    let (run, period) = share.split_once('/').ok_or_else(|| {
+        format!("'{share}' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited")
+    })?;
+    let [run, period] = [run, period].map(|time| time.trim().parse::<Span>());
+    Ok(Some(Quota::Own(Bandwidth { run: run?.0, period: period?.0, burst })))
+}
 
-impl FromStr for QuotaChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self(None));
+/// Partner of [`quota`].
+pub(crate) fn written_quota(quota: Option<Quota>) -> String {
+    match quota {
+        None => "none".into(),
+        Some(Quota::Inherited) => "inherited".into(),
+        Some(Quota::Own(Bandwidth { run, period, burst })) => {
+            let burst = if burst.is_zero() { String::new() } else { format!("+{}", Span(burst)) };
+            format!("{}/{}{burst}", Span(run), Span(period))
         }
-        if text == "inherited" {
-            return Ok(Self(Some(Quota::Inherited)));
-        }
-        let (share, burst) = match text.split_once('+') {
-            None => (text, Duration::ZERO),
-            Some((share, burst)) => (share, burst.trim().parse::<Span>()?.0),
-        };
-        let (run, period) = share.split_once('/').ok_or_else(|| {
-            format!("'{share}' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited")
-        })?;
-        let [run, period] = [run, period].map(|time| time.trim().parse::<Span>());
-        Ok(Self(Some(Quota::Own(Bandwidth { run: run?.0, period: period?.0, burst }))))
     }
 }
 
-impl fmt::Display for QuotaChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bandwidth { run, period, burst } = match self.0 {
-            None => return f.write_str("none"),
-            Some(Quota::Inherited) => return f.write_str("inherited"),
-            Some(Quota::Own(quota)) => quota,
-        };
-        write!(f, "{}/{}", Span(run), Span(period))?;
-        if burst.is_zero() { Ok(()) } else { write!(f, "+{}", Span(burst)) }
-    }
-}
-
-/// How a guest folds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FoldChoice(pub(crate) Fold);
-
-impl FromStr for FoldChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split('/').map(str::trim);
-        let fold = match parts.next() {
-            Some("off") => Fold::Off,
-            Some("oracle") => Fold::Oracle,
-            Some("governor") => {
-                let mut governor = Governor::LINUX;
-                if let Some(interval) = parts.next() {
-                    governor.interval = interval.parse::<Span>()?.0;
-                }
-                if let Some(low) = parts.next() {
-                    let high =
-                        parts.next().ok_or("a low threshold needs a high one: governor/100ms/2%/5%")?;
-                    (governor.low, governor.high) = (threshold(low)?, threshold(high)?);
-                }
-                Fold::Governor(governor)
+pub(crate) fn fold(text: &str) -> Result<Fold, String> {
+    let wrong = || {
+        format!("'{text}' is no way to fold: write off, oracle, governor, or governor/INTERVAL/LOW%/HIGH%")
+    };
+    let mut parts = text.split('/').map(str::trim);
+    let fold = match parts.next() {
+        Some("off") => Fold::Off,
+        Some("oracle") => Fold::Oracle,
+        Some("governor") => {
+            let mut governor = Governor::LINUX;
+            if let Some(interval) = parts.next() {
+                governor.interval = interval.parse::<Span>()?.0;
             }
-            _ => return Err(wrong(text)),
-        };
-        match parts.next() {
-            None => Ok(Self(fold)),
-            Some(_) => Err(wrong(text)),
+            if let Some(low) = parts.next() {
+                let high = parts.next().ok_or("a low threshold needs a high one: governor/100ms/2%/5%")?;
+                (governor.low, governor.high) = (threshold(low)?, threshold(high)?);
+            }
+            Fold::Governor(governor)
         }
-    }
+        _ => return Err(wrong()),
+    };
+    if parts.next().is_some() { Err(wrong()) } else { Ok(fold) }
 }
 
-fn wrong(text: &str) -> String {
-    format!("'{text}' is no way to fold: write off, oracle, governor, or governor/INTERVAL/LOW%/HIGH%")
-}
-
-/// Hundredths of a percent.
 fn threshold(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').and_then(|percent| hundredths(percent.trim(), 100.0));
     percent.ok_or_else(|| format!("'{text}' is no threshold: write a share of 0% to 100%"))
 }
 
-impl fmt::Display for FoldChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Fold::Off => f.write_str("off"),
-            Fold::Oracle => f.write_str("oracle"),
-            Fold::Governor(Governor { interval, low, high }) => {
-                let [low, high] = [low, high].map(|hundredths| f64::from(hundredths) / 100.0);
-                write!(f, "governor/{}/{low}%/{high}%", Span(interval))
-            }
+/// Partner of [`fold`].
+pub(crate) fn written_fold(fold: Fold) -> String {
+    match fold {
+        Fold::Off => "off".into(),
+        Fold::Oracle => "oracle".into(),
+        Fold::Governor(Governor { interval, low, high }) => {
+            let [low, high] = [low, high].map(|hundredths| f64::from(hundredths) / 100.0);
+            format!("governor/{}/{low}%/{high}%", Span(interval))
         }
     }
 }
 
-/// A bound on spinning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SpinThreshold {
-    /// A duration.
-    For(Span),
-    /// As Linux has it: 2^15 rounds, each with one PAUSE, however long these take.
-    Linux,
-}
-
-impl SpinThreshold {
-    /// `SPIN_THRESHOLD` of Linux on x86.
-    const LINUX_ROUNDS: u32 = 1 << 15;
+/// A bound on spinning: the time, and how many rounds go before it; 0: none do. `linux` is its `SPIN_THRESHOLD` on x86: 2^15 rounds, each
+/// with one PAUSE, however long these take.
+pub(crate) fn spin_threshold(text: &str) -> Result<(Duration, u32), String> {
     /// Duration in their place where a lock needs a time: a PAUSE takes 3 to 35 ns, so that they are 0.1 to 1.1 ms.
     const LINUX_ABOUT: Duration = Duration::from_millis(1);
-
-    /// The time, and how many rounds go before it; 0: none do.
-    pub(crate) fn time_and_rounds(self) -> (Duration, u32) {
-        match self {
-            Self::For(Span(time)) => (time, 0),
-            Self::Linux => (Self::LINUX_ABOUT, Self::LINUX_ROUNDS),
-        }
-    }
-}
-
-impl FromStr for SpinThreshold {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "linux" => Ok(Self::Linux),
-            time => time.parse().map(Self::For).map_err(|error| format!("{error}; or 'linux'")),
-        }
-    }
-}
-
-impl fmt::Display for SpinThreshold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::For(time) => time.fmt(f),
-            Self::Linux => f.write_str("linux"),
-        }
+    match text {
+        "linux" => Ok((LINUX_ABOUT, 1 << 15)),
+        time => time.parse::<Span>().map(|time| (time.0, 0)).map_err(|error| format!("{error}; or 'linux'")),
     }
 }
 
@@ -408,46 +290,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_exponents_and_rates_have_their_ranges() {
-        assert_eq!("90%".parse(), Ok(Percent(90)));
-        for wrong in ["90", "101%", "-1%", "x%"] {
-            assert!(wrong.parse::<Percent>().is_err(), "{wrong}");
-        }
-        assert_eq!("0.99".parse(), Ok(Exponent(99)));
-        for wrong in ["-1", "5", "nan", "x"] {
-            assert!(wrong.parse::<Exponent>().is_err(), "{wrong}");
-        }
+    fn a_ratio_is_rounded_to_vcpus_and_linux_has_a_threshold_in_rounds() {
         for (text, on_two, on_three) in [("1", 2, 3), ("1.5", 3, 5), ("8", 16, 24), ("1.004", 2, 3)] {
             let ratio: Ratio = text.parse().unwrap();
             assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");
         }
-        let ratio: Ratio = "1.50".parse().unwrap();
-        assert_eq!([ratio, Ratio::whole(8)].map(|ratio| ratio.to_string()), ["1.5", "8"]);
-        for wrong in ["-1", "1e7", "nan", "x"] {
-            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
-        }
-        assert_eq!("1000".parse(), Ok(Arrivals(1000)));
-        assert!("0".parse::<Arrivals>().is_err());
-    }
-
-    #[test]
-    fn a_wrong_quota_or_way_to_fold_says_what_to_write() {
-        let said = |text: &str| text.parse::<QuotaChoice>().unwrap_err();
-        assert_eq!(said("50%"), "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited");
-        assert!(said("1/10ms").contains('1') && said("1ms/").contains("a number"), "{}", said("1ms/"));
-        let said = |text: &str| text.parse::<FoldChoice>().unwrap_err();
-        for text in ["on", "off/20ms", "governor/20ms/2%/5%/1", ""] {
-            assert!(said(text).contains("governor/INTERVAL/LOW%/HIGH%"), "{}", said(text));
-        }
-        assert!(said("governor/20ms/2%").contains("needs a high one"));
-        assert!(said("governor/20ms/2/5%").contains("'2' is no threshold"));
-    }
-
-    #[test]
-    fn a_threshold_is_a_time_or_that_of_linux() {
-        let resolved = |text: &str| text.parse().map(SpinThreshold::time_and_rounds);
-        assert_eq!(resolved("5us"), Ok((Duration::from_micros(5), 0)));
-        assert_eq!(resolved("linux").map(|(_, rounds)| rounds), Ok(32_768));
-        assert!(resolved("32768").unwrap_err().ends_with("or 'linux'"));
+        assert_eq!(spin_threshold("5us"), Ok((Duration::from_micros(5), 0)));
+        assert_eq!(spin_threshold("linux").map(|(_, rounds)| rounds), Ok(32_768));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::Refused;
 
-use super::deschedule::Policy;
+use super::deschedule;
 use super::row::{Linux, Setting};
 use super::value::{Settings, Value};
 use crate::text::quantity::MemorySize;
@@ -16,7 +16,6 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 /// Line of kernels before they start the first program, unless they are told to be quiet.
 pub(crate) const DEFAULT_MARKER: &str = "Run /";
 
-/// Whether this is for our own guest only.
 pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
     match setting.linux {
         Linux::Used => false,
@@ -27,10 +26,8 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
 
 /// Refuses to take off vCPUs by what they are doing.
 pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
-    match settings.given("deschedule").map(Value::to) {
-        Some(Policy(Some(policy))) => policy.check_for_linux(),
-        _ => Ok(()),
-    }
+    let policy = settings.given("deschedule").and_then(|policy| policy.by(deschedule::read));
+    policy.map_or(Ok(()), |policy| policy.check_for_linux())
 }
 
 /// How long a guest may take until it has powered off.
@@ -38,7 +35,6 @@ pub(crate) fn limit(settings: &Settings) -> Duration {
     settings.given("window").map_or(DEFAULT_LIMIT, Value::time)
 }
 
-/// Memory of the guest.
 pub(crate) fn memory_bytes(settings: &Settings) -> u64 {
     settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, |size| size.to::<MemorySize>().bytes)
 }

@@ -20,7 +20,6 @@ const MOST_TRACE_BYTES: u64 = 256 << 20;
 
 /// Seed of the order in which parts of the hypercube's dimensions meet.
 const SEED: u64 = 1;
-/// Most machines like one.
 const MOST_LIKE: usize = 200;
 
 /// Number `number` of the `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
@@ -51,7 +50,6 @@ fn parts(name: &str) -> Option<(&str, usize, usize)> {
     (!machine.is_empty() && (1..=all).contains(&number) && all <= MOST_LIKE).then_some((machine, number, all))
 }
 
-/// Whether this is a machine like another one.
 pub(crate) fn is_like(name: &str) -> bool {
     parts(name).is_some()
 }
@@ -74,7 +72,6 @@ fn like_cores_with(has: impl Fn(&str) -> bool) -> &'static str {
     flags.into_iter().find(|(flag, _)| has(flag)).map_or("sandybridge-2s", |(_, machine)| machine)
 }
 
-/// The machine that this one is like.
 pub(crate) fn of_likes(name: &str) -> Option<&str> {
     parts(name).map(|(machine, ..)| machine)
 }
@@ -91,25 +88,18 @@ pub(crate) fn find(name: &str) -> Result<Machine, String> {
     if let Some((machine, number, all)) = parts(name) {
         return like(&find(machine)?, number, all);
     }
-    if let Some(preset) = presets().iter().find(|preset| preset.name == name) {
-        return Ok(preset.machine());
-    }
-    let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
-    let text = read("machine", name, &names)?;
+    let built_in: Vec<_> = presets().iter().map(|preset| (preset.name, preset.text)).collect();
+    let text = read("machine", name, &built_in)?;
     Machine::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
 /// The host of this name, or in this file.
 pub(crate) fn find_host(name: &str) -> Result<Host, String> {
-    if let Some(preset) = hosts::presets().iter().find(|preset| preset.name == name) {
-        return Ok(preset.host());
-    }
-    let names: Vec<&str> = hosts::presets().iter().map(|preset| preset.name).collect();
-    let text = read("host", name, &names)?;
+    let built_in: Vec<_> = hosts::presets().iter().map(|preset| (preset.name, preset.text)).collect();
+    let text = read("host", name, &built_in)?;
     Host::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
-/// The recorded schedule in a file.
 pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
     let mut schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;
@@ -117,12 +107,16 @@ pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     Ok(schedule)
 }
 
-/// The text of a file that is not built in.
-fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
+/// The text of a file, built in or not.
+fn read(kind: &str, name: &str, built_in: &[(&str, &str)]) -> Result<String, String> {
+    if let Some((_, text)) = built_in.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
     let path = Path::new(name);
     let is_path = name.contains('/') || path.extension().is_some_and(|it| it == "toml") || path.exists();
     if !is_path {
-        return Err(nearest::unknown(kind, name, names));
+        let names: Vec<&str> = built_in.iter().map(|(known, _)| *known).collect();
+        return Err(nearest::unknown(kind, name, &names));
     }
     input::read_text(path, MOST_TEXT_BYTES).map_err(|error| format!("{name}: {error}"))
 }

@@ -11,18 +11,19 @@ mod read;
 mod resolve;
 pub(crate) mod rounds;
 pub(crate) mod row;
-pub(crate) mod schema;
 pub(crate) mod table;
 pub(crate) mod value;
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 use haltkick_vmm::Image;
 use value::{Value, Vm};
 
 use crate::host::cpulist::CpuList;
 
-pub(crate) use read::seed;
+pub(crate) use read::{schemas, seed};
 pub(crate) use resolve::{layouts, simulated_for};
 pub(crate) use row::{Kind, Setting};
 pub(crate) use value::Settings;
@@ -78,7 +79,6 @@ impl Settings {
         table::all().filter_map(|setting| Some((setting, self.values.get(setting.name)?)))
     }
 
-    /// Returns the given value.
     pub(crate) fn given(&self, name: &str) -> Option<&Value> {
         let row =
             table::all().find(|row| row.name == name).unwrap_or_else(|| panic!("the table has no {name}"));
@@ -116,7 +116,6 @@ impl Settings {
         run
     }
 
-    /// Asks for these guests.
     pub(crate) fn put_guests(&mut self, guests: Vec<Vm>) {
         self.values.insert("vm", Value::Guests(guests));
     }
@@ -131,18 +130,14 @@ impl Settings {
 }
 
 /// Says the range where `value` is outside.
-fn in_range<T: PartialOrd + Default>(
-    value: &T,
-    least: &T,
-    most: &T,
-    show: impl Fn(&T) -> String,
+fn in_range<T: Copy + PartialOrd + Default + Display>(
+    value: T,
+    range: &RangeInclusive<T>,
 ) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        return Ok(());
+    let (least, most) = (range.start(), range.end());
+    match (range.contains(&value), *least == T::default()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(format!("{value} is out of range: {most} at most")),
+        (false, false) => Err(format!("{value} is out of range: {least} to {most}")),
     }
-    let (value, most) = (show(value), show(most));
-    Err(match *least == T::default() {
-        true => format!("{value} is out of range: {most} at most"),
-        false => format!("{value} is out of range: {} to {most}", show(least)),
-    })
 }

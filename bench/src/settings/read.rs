@@ -1,14 +1,13 @@
-//! Reading settings: a value by its row of the table, and guests, whose values are read in turn.
+//! Reading settings: a value by its row of the table, and guests, whose values are read in turn; and what schemas say of values.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use haltkick_vmm::Span;
+use serde_json::{Map, Value as Json, json};
 
-use super::choices::{
-    Arrivals, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
-};
-use super::deschedule::Policy;
+use super::choices::{self, Ratio};
+use super::deschedule;
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
 use super::value::{Value, Vm};
@@ -45,18 +44,14 @@ impl Setting {
                 behind.iter().try_for_each(|(name, value)| row(name).map_or(Ok(()), |row| row.check(value)))
             }
             (Bounds::Number(least, most), _) if matches!(self.kind, Kind::Ratio) => {
-                let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
-                in_range(&value.to(), &least, &most, Ratio::to_string)
+                in_range(value.to(), &(Ratio::whole(*least as u32)..=Ratio::whole(*most as u32)))
             }
-            (Bounds::Number(least, most), _) => in_range(&value.to(), least, most, u64::to_string),
-            (Bounds::Time(least, most), _) => {
-                in_range(&value.time(), least, most, |time| Span(*time).to_string())
-            }
+            (Bounds::Number(least, most), _) => in_range(value.to(), &(*least..=*most)),
+            (Bounds::Time(least, most), _) => in_range(value.to(), &(Span(*least)..=Span(*most))),
             (Bounds::None, _) => Ok(()),
         }
     }
 
-    /// Reads one value.
     fn read_alone(&self, text: &str) -> Result<Value, String> {
         Ok(Value::One(match &self.kind {
             Kind::Name => text.into(),
@@ -74,19 +69,75 @@ impl Setting {
             Kind::Time => written::<Span>(text)?,
             Kind::Memory => written::<MemorySize>(text)?,
             Kind::Cpus => written::<CpuChoice>(text)?,
-            Kind::Numa => written::<NumaChoice>(text)?,
-            Kind::Share => written::<Percent>(text)?,
+            Kind::Numa => choices::written_numa(choices::numa(text)?),
+            Kind::Share => format!("{}%", choices::percent(text)?),
             Kind::Ratio => written::<Ratio>(text)?,
-            Kind::Exponent => written::<Exponent>(text)?,
-            Kind::Arrivals => written::<Arrivals>(text)?,
-            Kind::SpinThreshold => written::<SpinThreshold>(text)?,
+            Kind::Exponent => (f64::from(choices::exponent(text)?) / 100.0).to_string(),
+            Kind::Arrivals => choices::arrivals(text)?.to_string(),
+            Kind::SpinThreshold => match choices::spin_threshold(text)? {
+                (time, 0) => Span(time).to_string(),
+                _ => text.into(),
+            },
             Kind::PauseLoops => written::<PauseLoops>(text)?,
-            Kind::Quota => written::<QuotaChoice>(text)?,
-            Kind::Fold => written::<FoldChoice>(text)?,
-            Kind::Deschedule => written::<Policy>(text)?,
+            Kind::Quota => choices::written_quota(choices::quota(text)?),
+            Kind::Fold => choices::written_fold(choices::fold(text)?),
+            Kind::Deschedule => deschedule::read(text)?.map_or("none".into(), |it| deschedule::written(&it)),
             Kind::Guests => return Ok(Value::Guests(guests(text)?)),
         }))
     }
+}
+
+/// Every setting as a key of a file, with its help and what may stand there.
+pub(crate) fn schemas() -> Map<String, Json> {
+    table::named_rows().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
+}
+
+impl Setting {
+    /// Returns the schema of its value in a file: a text in quotes, or a whole number.
+    fn schema(&self) -> Json {
+        let mut schema = match &self.kind {
+            Kind::Name => text("."),
+            Kind::Word(words) => {
+                let words = words.offered();
+                let names: Vec<&str> = words.iter().flat_map(|word| word.get_name_and_aliases()).collect();
+                json!({ "enum": names })
+            }
+            Kind::Number => self.number(u64::from(u32::MAX)),
+            Kind::LargeNumber => self.number(u64::MAX),
+            Kind::Seed => self.number((1 << 53) - 1),
+            Kind::Time => text(r"^[0-9]*\.?[0-9]+ *(ns|us|µs|ms|s|m|h)$"),
+            Kind::Memory => text("^[0-9]+ *(KiB|MiB|GiB|K|M|G)$"),
+            Kind::Share => text("^[0-9]{1,3} *%$"),
+            Kind::Cpus | Kind::Numa | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
+            Kind::Exponent | Kind::Ratio => json!({ "type": ["string", "number"] }),
+            Kind::SpinThreshold
+            | Kind::PauseLoops
+            | Kind::Quota
+            | Kind::Fold
+            | Kind::Deschedule
+            | Kind::Guests => text("."),
+        };
+        let told = schema.as_object_mut().expect("each is an object");
+        told.insert("description".into(), self.help_text().into());
+        if table::behind(self.name).next().is_some() {
+            let pattern = told.get("pattern").and_then(Json::as_str).unwrap_or(".*$").trim_end_matches('$');
+            told.insert("pattern".into(), format!("{pattern}(/.+)?$").into());
+        }
+        schema
+    }
+
+    /// A whole number, in quotes or not, of at most `most` unless the bounds say less.
+    fn number(&self, most: u64) -> Json {
+        let (least, most) = match self.bounds {
+            Bounds::Number(least, bound) => (least, bound),
+            Bounds::None | Bounds::Time(..) => (0, most),
+        };
+        json!({ "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": "^[0-9]+$" })
+    }
+}
+
+fn text(pattern: &str) -> Json {
+    json!({ "type": "string", "pattern": pattern })
 }
 
 /// A text as what is read from it would be written.
@@ -95,29 +146,24 @@ fn written<T: FromStr<Err = String> + Display>(text: &str) -> Result<String, Str
 }
 
 impl Vm {
-    /// Sets one setting.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key == "name" {
             self.name = Some(value.into());
         } else {
-            match table::find(key) {
-                Some(setting) if setting.of_guest => {
-                    let value = setting.read(value)?;
-                    if let Value::With(_, behind) = &value
-                        && table::behind(key)
-                            .any(|row| row.is_of_run() && behind.iter().any(|(name, _)| *name == row.name))
-                    {
-                        return Err(format!(
-                            "{value} belongs to the run: give it as --{key}, for all guests"
-                        ));
-                    }
-                    self.settings.put(setting, value);
-                }
-                Some(_) => {
-                    return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
-                }
-                None => return Err(table::unknown("setting of a guest", key, &names())),
+            let row = table::find(key).ok_or_else(|| table::unknown("setting of a guest", key, &names()))?;
+            let of_run =
+                |what: String| Err(format!("{what} belongs to the run: give it as --{key}, for all guests"));
+            if !row.of_guest {
+                return of_run(key.to_owned());
             }
+            let read = row.read(value)?;
+            let is_of_run = |(name, _): &(&str, Value)| {
+                table::behind(key).any(|row| row.is_of_run() && row.name == *name)
+            };
+            if matches!(&read, Value::With(_, behind) if behind.iter().any(is_of_run)) {
+                return of_run(read.to_string());
+            }
+            self.settings.put(row, read);
         }
         self.pairs.push((key.into(), value.into()));
         Ok(())
@@ -139,7 +185,6 @@ impl FromStr for Vm {
     }
 }
 
-/// Lists the settings that each guest can have.
 fn names() -> Vec<&'static str> {
     let of_guest = table::named_rows().filter(|setting| setting.of_guest).map(|setting| setting.name);
     std::iter::once("name").chain(of_guest).collect()
@@ -172,17 +217,6 @@ fn whole<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_guest_is_read_from_pairs_and_written_back() {
-        let vm: Vm = "name=db, lock=ticket,vcpus=16,work=1s".parse().unwrap();
-        assert_eq!(
-            (vm.name.as_deref(), vm.settings.given("vcpus")),
-            (Some("db"), Some(&Value::One("16".into())))
-        );
-        assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
-        assert_eq!(guests("lock=tas; lock=ticket").unwrap().len(), 2);
-    }
 
     #[test]
     fn what_stands_behind_a_value_goes_with_it() {

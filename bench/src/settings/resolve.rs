@@ -10,7 +10,7 @@ use haltkick_vmm::{
     Span, System, WorkloadFlags,
 };
 
-use super::choices::{ENGINES, EngineChoice, QuotaChoice, Ratio, Words};
+use super::choices::{self, ENGINES, EngineChoice, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
@@ -29,7 +29,6 @@ const SHORTEST_WARMUP: Duration = Duration::from_millis(20);
 
 /// Length of the window on a simulated machine: a second would be a minute of simulation for a hundred CPUs.
 const SIMULATED_WINDOW: Duration = Duration::from_millis(50);
-/// Warm-up of a simulation.
 const SIMULATED_WARMUP: Duration = Duration::from_millis(5);
 
 /// Upper limit of a run: a longer one is most often a forgotten unit.
@@ -62,14 +61,12 @@ impl Settings {
             run.guests.push(guest);
         }
         if let Some(name) = common.given("host").map(Value::text) {
-            let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
-            run.host = Some(Arc::new(host));
+            run.host = Some(Arc::new(machines::find_host(name).map_err(refused("host"))?));
         }
         (run.warmup, run.window) = common.times(&run)?;
         common.finish_simulated(&mut run)?;
         if let Some(path) = common.given("schedule").map(Value::text) {
-            let refuse = |message| Refused { about: "schedule", message };
-            run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
+            run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refused("schedule"))?));
         }
         common.given("ple").map_or(Ok(()), |loops| loops.to::<PauseLoops>().put(&mut run))?;
         run.check_settings()?;
@@ -80,8 +77,7 @@ impl Settings {
     /// The run, without guests yet, and so without the times that they need.
     fn run(&self, supply: Supply<'_>) -> Result<Run, Refused> {
         let engine = self.engine()?;
-        let cpus =
-            self.pcpus(&engine, supply.allowed).map_err(|message| Refused { about: "cpus", message })?.0;
+        let cpus = self.pcpus(&engine, supply.allowed).map_err(refused("cpus"))?.0;
         let (warmup, window) = (Duration::ZERO, Duration::ZERO);
         let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
@@ -100,7 +96,6 @@ impl Settings {
         Ok(run)
     }
 
-    /// A guest of `run`.
     fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Refused> {
         let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&image.locks)?;
@@ -113,30 +108,27 @@ impl Settings {
         }
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours, vcpus)?;
-        let quota = self.given("quota").and_then(|value| value.to::<QuotaChoice>().0);
-        let time = |name| self.given(name).map(Value::time);
-        let presence = match (time("from"), time("until")) {
+        let quota = self.given("quota").and_then(|value| value.by(choices::quota));
+        let presence = match (self.time("from"), self.time("until")) {
             (None, None) => None,
             (from, until) => Some(Presence { from: from.unwrap_or_default(), until }),
         };
         Ok(Guest { vcpus, pv, seed, quota, presence, system: System::Ours(ours), ..Guest::default() })
     }
 
-    /// Checks single values by the table.
     fn check_bounds(&self) -> Result<(), Refused> {
-        for (setting, value) in self.all_given() {
-            setting.check(value).map_err(|message| Refused { about: setting.name, message })?;
-        }
-        Ok(())
+        let mut given = self.all_given();
+        given.try_for_each(|(setting, value)| setting.check(value).map_err(refused(setting.name)))
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
     fn check_workload(&self, name: &str, pv: bool, image: &Image) -> Result<(), Refused> {
         let workload = find("workload", name, &image.workloads)?;
         if workload.workload_flags().has(WorkloadFlags::NEEDS_PARAVIRT) && !pv {
-            let message =
-                format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
-            return Err(Refused { about: "pv", message });
+            return refuse(
+                "pv",
+                format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on"),
+            );
         }
         let strange = table::all()
             .filter(|setting| self.given(setting.name).is_some())
@@ -150,17 +142,11 @@ impl Settings {
             [only] => format!("workload {only}"),
             several => format!("one of {}", several.join(", ")),
         };
-        Err(match setting.qualifies {
-            None => {
-                let message = format!("workload '{name}' has no such thing: use {others}");
-                Refused { about: setting.name, message }
-            }
-            Some(about) => {
-                let message =
-                    format!("what stands behind the slash is nothing for workload '{name}': use {others}");
-                Refused { about, message }
-            }
-        })
+        let strange = match setting.qualifies {
+            None => format!("workload '{name}' has no such thing"),
+            Some(_) => format!("what stands behind the slash is nothing for workload '{name}'"),
+        };
+        refuse(setting.qualifies.unwrap_or(setting.name), format!("{strange}: use {others}"))
     }
 
     /// Sets the properties that a simulated machine decides, and the default length of its run.
@@ -177,13 +163,10 @@ impl Settings {
         }
         let takes = simulated_for(run);
         if takes > LONGEST_SIMULATION {
-            let message = format!(
-                "{} simulated on {} pCPUs would take about {} hours: use a shorter window, or fewer pCPUs",
-                Span(run.warmup + run.window),
-                run.cpus.len(),
-                takes.as_secs().div_ceil(3600)
-            );
-            return Err(Refused { about: "window", message });
+            let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
+            let hours = takes.as_secs().div_ceil(3600);
+            let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
+            return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
         }
         Ok(())
     }
@@ -196,8 +179,7 @@ impl Settings {
         if let Some(work) = self.time("work") {
             let section = ours.shape.mean_hold(ours.hold) + ours.think;
             if section.is_zero() {
-                let message = "there is no work to divide: give hold or think a length".into();
-                return Err(Refused { about: "work", message });
+                return refuse("work", "there is no work to divide: give hold or think a length");
             }
             ours.shape.work_sections = (work.as_nanos() / section.as_nanos()).max(1) as u64;
         }
@@ -213,7 +195,6 @@ impl Settings {
         rounds::last(run, self.given("min-turns").map_or(by_default, Value::to))
     }
 
-    /// How long a run warms up and measures.
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
         let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.shape.work().is_some());
@@ -223,17 +204,15 @@ impl Settings {
             None => rounds::whole(window.max(self.turns(run)), rounds::period(run)),
         };
         if window < SHORTEST_WINDOW {
-            let message = "the window is too short to count in: 1ms at least".into();
-            return Err(Refused { about: "window", message });
+            return refuse("window", "the window is too short to count in: 1ms at least");
         }
         Ok((warmup, window))
     }
 
     fn engine(&self) -> Result<Engine, Refused> {
-        let engine = self.word("engine", &ENGINES).unwrap_or(EngineChoice::Kvm);
+        let engine = self.given("engine").map_or(EngineChoice::Kvm, |engine| engine.among(&ENGINES));
         if self.given("machine").is_some() && engine != EngineChoice::Sim {
-            let message = "only engine sim simulates a machine: use engine sim".into();
-            return Err(Refused { about: "machine", message });
+            return refuse("machine", "only engine sim simulates a machine: use engine sim");
         }
         Ok(match engine {
             EngineChoice::Kvm => Engine::Kvm,
@@ -249,11 +228,11 @@ impl Settings {
 
     /// The machine of engine sim: a built-in one, or that of a file.
     fn machine(&self) -> Result<Machine, Refused> {
-        let refuse = |message| Refused { about: "machine", message };
-        let name = self.given("machine").map(Value::text).ok_or_else(|| {
-            refuse("engine sim simulates a machine: name one of `haltkick list machines`, or a file".into())
-        })?;
-        machines::find(name).map_err(refuse)
+        let Some(name) = self.given("machine").map(Value::text) else {
+            let advice = "name one of `haltkick list machines`, or a file";
+            return refuse("machine", format!("engine sim simulates a machine: {advice}"));
+        };
+        machines::find(name).map_err(refused("machine"))
     }
 
     /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
@@ -274,15 +253,11 @@ impl Settings {
         let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
         let vcpus = self.given("ratio").map_or(by_default, Value::to).vcpus(pcpus as usize) as u32;
         if vcpus > MAX_VCPUS as u32 && most > 0 {
-            let message = format!(
-                "{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run: use ratio {most}, or fewer pCPUs (--cpus node:0)"
-            );
-            return Err(Refused { about: "ratio", message });
+            let too_many = format!("{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run");
+            return refuse("ratio", format!("{too_many}: use ratio {most}, or fewer pCPUs (--cpus node:0)"));
         }
-        in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Refused {
-            about: "ratio",
-            message: format!("{vcpus} vCPUs on {pcpus} pCPUs: {message}"),
-        })?;
+        let range = in_range(vcpus, &(1..=MAX_VCPUS as u32));
+        range.or_else(|why| refuse("ratio", format!("{vcpus} vCPUs on {pcpus} pCPUs: {why}")))?;
         Ok(vcpus)
     }
 
@@ -300,8 +275,7 @@ impl Settings {
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
         let pv = match (self.named_lock().1, self.given("pv").map(Value::is_on)) {
             (true, Some(false)) => {
-                let message = format!("lock '{name}{WITH_PV}' says pv on: leave one out");
-                return Err(Refused { about: "pv", message });
+                return refuse("pv", format!("lock '{name}{WITH_PV}' says pv on: leave one out"));
             }
             (is_named, asked) => asked.unwrap_or(is_named || !native),
         };
@@ -316,8 +290,7 @@ impl Settings {
         with.dedup();
         let of_one = if pv { "; NAME+pv asks a single lock for it" } else { "" };
         let with = with.join(", ");
-        let message = format!("lock '{name}' has no {form} form: use pv {other}, or one of {with}{of_one}");
-        Err(Refused { about: "pv", message })
+        refuse("pv", format!("lock '{name}' has no {form} form: use pv {other}, or one of {with}{of_one}"))
     }
 
     /// The lock's name, and whether its paravirtual form is named with it: `qspinlock+pv`.
@@ -337,26 +310,28 @@ impl Settings {
         };
         if layouts.is_empty() {
             find("lock", name, locks)?;
-            let message =
-                format!("lock '{name}' has no layouts to choose from: leave it out, or take another lock");
-            return Err(Refused { about: "layout", message });
+            let advice = "leave it out, or take another lock";
+            return refuse("layout", format!("lock '{name}' has no layouts to choose from: {advice}"));
         }
-        match layouts.contains(&layout) {
-            true => find("lock", &format!("{name}/{layout}"), locks),
-            false => Err(Refused {
-                about: "layout",
-                message: format!("lock '{name}' has no layout '{layout}': it has {}", layouts.join(", ")),
-            }),
+        if !layouts.contains(&layout) {
+            let there_is = layouts.join(", ");
+            return refuse("layout", format!("lock '{name}' has no layout '{layout}': it has {there_is}"));
         }
+        find("lock", &format!("{name}/{layout}"), locks)
     }
 
     fn time(&self, name: &str) -> Option<Duration> {
         self.given(name).map(Value::time)
     }
+}
 
-    fn word<T: Copy + PartialEq>(&self, name: &str, words: &Words<T>) -> Option<T> {
-        self.given(name).map(|value| value.among(words))
-    }
+fn refuse<T>(about: &'static str, message: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::new(about, message))
+}
+
+/// The refusal of a setting for a reason that comes later.
+fn refused(about: &'static str) -> impl FnOnce(String) -> Refused {
+    move |message| Refused { about, message }
 }
 
 /// Checks that the image has vCPUs that the policy of descheduling means.
@@ -388,7 +363,7 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
         if kind == "lock" {
             names.extend(ARMS.iter().map(|arm| arm.name));
         }
-        Refused { about: kind, message: nearest::unknown(kind, name, &names) }
+        Refused::new(kind, nearest::unknown(kind, name, &names))
     })
 }
 
@@ -454,6 +429,12 @@ mod tests {
     }
 
     #[test]
+    fn a_renamed_workload_is_known_by_its_old_name() {
+        let renamed = resolve(&[("workload", "selftest-unborn")]).unwrap();
+        assert_eq!(renamed.our(0).ours.workload, "selftest-not-started");
+    }
+
+    #[test]
     fn a_lock_with_its_form_is_one_word() {
         for (given, form) in [
             (&[("lock", "qspinlock+pv")][..], Ok(("qspinlock", true))),
@@ -470,16 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn a_section_writes_no_more_lines_than_it_walks() {
+    fn sections_write_lines_that_they_walk_and_others_have_no_shape() {
         assert_eq!(resolve(&[("footprint", "4/4")]).unwrap().our(0).ours.shape.dirty_lines, 4);
         let shape = resolve(&[("footprint", "4/embed/2")]).unwrap().our(0).ours.shape;
         assert!(shape.dirty_lines == 2 && shape.flags.has(haltkick_vmm::ShapeFlags::EMBED));
         assert_eq!(resolve(&[("grace", "5us/user")]).unwrap_err().about, "grace");
         assert_eq!(resolve(&[("footprint", "4/5")]).unwrap_err().about, "footprint");
-    }
-
-    #[test]
-    fn only_a_workload_of_sections_has_a_shape() {
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().our(0).ours.shape.zipf_hundredths, 99);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
@@ -496,15 +473,6 @@ mod tests {
         let refused = sim(&[("ratio", "8")]).unwrap_err();
         assert_eq!(refused.about, "ratio");
         assert!(refused.message.contains("4096 vCPUs on 512 pCPUs"), "{}", refused.message);
-    }
-
-    #[test]
-    fn pcpus_are_those_of_the_simulated_machine_unless_some_are_chosen() {
-        let count = |given: &[(&str, &str)]| settings(given).pcpu_count(&CpuList(vec![0, 1]));
-        let sim = ("machine", "numaconnect-512");
-        assert_eq!((count(&[]), count(&[("cpus", "1")])), (2, 1));
-        assert_eq!(count(&[("engine", "sim"), sim]), 512);
-        assert_eq!(count(&[("engine", "sim"), sim, ("cpus", "0-9")]), 10);
     }
 
     #[test]

@@ -36,7 +36,6 @@ pub(crate) struct Setting {
     /// Flags of the workloads that have such a thing; none: all have it.
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
-    /// Its place in the record.
     pub(crate) in_record: InRecord,
     /// What the record's value is, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,
@@ -46,11 +45,8 @@ pub(crate) struct Setting {
 pub(crate) enum Kind {
     /// A name, known to the image or not.
     Name,
-    /// One of a few words.
     Word(&'static dyn Offer),
-    /// A whole number of 32 bits.
     Number,
-    /// A whole number of 64 bits.
     LargeNumber,
     /// A number that every JSON reader keeps.
     Seed,
@@ -60,7 +56,6 @@ pub(crate) enum Kind {
     Numa,
     Share,
     Exponent,
-    /// vCPUs per pCPU.
     Ratio,
     Arrivals,
     SpinThreshold,
@@ -90,9 +85,7 @@ pub(crate) enum Linux {
 
 /// The place where a value goes by itself.
 pub(crate) enum Apply {
-    /// Into the run.
     Run(fn(&mut Run, &Value)),
-    /// Into the work of our own guest.
     Ours(fn(&mut Ours, &Value)),
     /// Nowhere: it depends on others, and `Settings::resolve` combines them.
     Combined,
@@ -127,7 +120,6 @@ pub(crate) fn ns(duration: Duration) -> u64 {
 }
 
 impl Setting {
-    /// Whether its values are times, or may be.
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.kind, Kind::Time | Kind::SpinThreshold)
     }
@@ -137,106 +129,10 @@ impl Setting {
         matches!(self.apply, Apply::Run(_))
     }
 
-    /// One that people type: `-h` shows it with these words.
-    pub(super) const fn typed(mut self, short_help: &'static str) -> Self {
-        self.short_help = Some(short_help);
-        self
-    }
-
-    /// The default as it would be written.
-    pub(super) const fn default(mut self, written: &'static str) -> Self {
-        self.default = Some(written);
-        self
-    }
-
-    /// The default as the help tells it.
-    pub(super) const fn default_in_help(mut self, words: &'static str) -> Self {
-        self.help_default = Some(words);
-        self
-    }
-
-    /// A number, or a number of things, from `range`.
-    pub(super) const fn within(mut self, range: RangeInclusive<u64>) -> Self {
-        self.bounds = Bounds::Number(*range.start(), *range.end());
-        self
-    }
-
-    /// A time from `range`.
-    pub(super) const fn lasting(mut self, range: RangeInclusive<Duration>) -> Self {
-        self.bounds = Bounds::Time(*range.start(), *range.end());
-        self
-    }
-
-    pub(super) const fn flag(mut self, flag: &'static str) -> Self {
-        self.flag = Some(flag);
-        self
-    }
-
-    pub(super) const fn instead_of(mut self, other: &'static str) -> Self {
-        self.instead_of = Some(other);
-        self
-    }
-
-    pub(super) const fn behind(mut self, other: &'static str) -> Self {
-        self.qualifies = Some(other);
-        self
-    }
-
-    pub(super) const fn of_guest(mut self) -> Self {
-        self.of_guest = true;
-        self
-    }
-
-    pub(super) const fn linux(mut self, linux: Linux) -> Self {
-        self.linux = linux;
-        self
-    }
-
-    /// Only for workloads with this flag.
-    pub(super) const fn only_in(mut self, workloads: WorkloadFlags) -> Self {
-        self.workloads = workloads;
-        self
-    }
-
-    pub(super) const fn sets_run(mut self, apply: fn(&mut Run, &Value)) -> Self {
-        self.apply = Apply::Run(apply);
-        self
-    }
-
-    pub(super) const fn sets_ours(mut self, apply: fn(&mut Ours, &Value)) -> Self {
-        self.apply = Apply::Ours(apply);
-        self
-    }
-
-    /// Its name and value among the record's `settings`.
-    pub(super) const fn recorded_as(mut self, name: &'static str, value: Told) -> Self {
-        self.in_record = InRecord::As(name, value);
-        self
-    }
-
-    pub(super) const fn about(mut self, words: &'static str) -> Self {
-        self.about = Some(words);
-        self
-    }
-
-    /// The path of the record's field that tells of it.
-    pub(super) const fn recorded(mut self, path: &'static str) -> Self {
-        self.in_record = InRecord::At(path);
-        self
-    }
-
-    /// No field of the record tells of it, for this reason.
-    pub(super) const fn unrecorded(mut self, reason: &'static str) -> Self {
-        self.in_record = InRecord::No(reason);
-        self
-    }
-
-    /// Whether `key` means this setting.
     pub(crate) fn is_called(&self, key: &str) -> bool {
         self.name == key || self.flag == Some(key)
     }
 
-    /// The help with the default.
     pub(super) fn help_text(&self) -> String {
         match self.help_default.or(self.default) {
             Some(default) => format!("{} [default: {default}]", self.help),
@@ -245,11 +141,51 @@ impl Setting {
     }
 }
 
+/// Columns that a row may leave out, each with the function that fills it.
+macro_rules! setters {
+    ($($(#[$doc:meta])* fn $name:ident($($given:ident: $type:ty),*) { $column:ident = $value:expr })*) => {
+        impl Setting {$(
+            $(#[$doc])*
+            pub(super) const fn $name(mut self $(, $given: $type)*) -> Self {
+                self.$column = $value;
+                self
+            }
+        )*}
+    };
+}
+
+setters! {
+    /// One that people type: `-h` shows it with these words.
+    fn typed(words: &'static str) { short_help = Some(words) }
+    /// The default as it would be written.
+    fn default(written: &'static str) { default = Some(written) }
+    /// The default as the help tells it.
+    fn default_in_help(words: &'static str) { help_default = Some(words) }
+    /// A number, or a number of things, from `range`.
+    fn within(range: RangeInclusive<u64>) { bounds = Bounds::Number(*range.start(), *range.end()) }
+    fn lasting(range: RangeInclusive<Duration>) { bounds = Bounds::Time(*range.start(), *range.end()) }
+    fn flag(flag: &'static str) { flag = Some(flag) }
+    fn instead_of(other: &'static str) { instead_of = Some(other) }
+    fn behind(other: &'static str) { qualifies = Some(other) }
+    fn of_guest() { of_guest = true }
+    fn linux(linux: Linux) { linux = linux }
+    /// Only for workloads with this flag.
+    fn only_in(workloads: WorkloadFlags) { workloads = workloads }
+    fn sets_run(apply: fn(&mut Run, &Value)) { apply = Apply::Run(apply) }
+    fn sets_ours(apply: fn(&mut Ours, &Value)) { apply = Apply::Ours(apply) }
+    /// Its name and value among the record's `settings`.
+    fn recorded_as(name: &'static str, value: Told) { in_record = InRecord::As(name, value) }
+    fn about(words: &'static str) { about = Some(words) }
+    /// The path of the record's field that tells of it.
+    fn recorded(path: &'static str) { in_record = InRecord::At(path) }
+    /// No field of the record tells of it, for this reason.
+    fn unrecorded(reason: &'static str) { in_record = InRecord::No(reason) }
+}
+
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
 }
 
-/// One of `words`.
 pub(super) const fn word(
     name: &'static str,
     unit: &'static str,
@@ -259,7 +195,6 @@ pub(super) const fn word(
     other(name, unit, Kind::Word(words), help)
 }
 
-/// On or off.
 pub(super) const fn switch(name: &'static str, help: &'static str) -> Setting {
     word(name, "SWITCH", help, &SWITCH)
 }

@@ -13,10 +13,9 @@ use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
 use machine::MACHINE;
 
 use super::choices::{
-    AFTER_WORK, Arrivals, DISTRIBUTIONS, EXTENSIONS, Exponent, FLAG_WRITERS, FoldChoice, PLACES, PV_BACKENDS,
-    Percent, QuotaChoice, SHARES, STAMPS, SWITCH, SpinThreshold,
+    self, AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, SHARES, STAMPS, SWITCH,
 };
-use super::deschedule::Policy;
+use super::deschedule;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use crate::text::quantity::MemorySize;
@@ -50,10 +49,10 @@ const HOSTILITY: &[Setting] = &[
     .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
-    .sets_run(|run, value| run.deschedule = value.to::<Policy>().0)
+    .sets_run(|run, value| run.deschedule = value.by(deschedule::read))
     .recorded_as("deschedule", |it| {
         given(
-            it.run.deschedule.clone().map(|policy| Policy(Some(policy)).to_string()),
+            it.run.deschedule.as_ref().map(deschedule::written),
             "no vCPU was to be descheduled on purpose",
         )
     }),
@@ -78,7 +77,7 @@ const HOSTILITY: &[Setting] = &[
     .default("none")
     .of_guest()
     .recorded_as("quota", |it| {
-        given(it.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()), "the guest had no quota")
+        given(it.guest.quota.map(|quota| choices::written_quota(Some(quota))), "the guest had no quota")
     }),
     other(
         "grace",
@@ -184,7 +183,7 @@ const LOCK: &[Setting] = &[
     .default("20us")
     .of_guest()
     .sets_ours(|ours, value| {
-        (ours.spin_threshold, ours.spin_rounds) = value.to::<SpinThreshold>().time_and_rounds();
+        (ours.spin_threshold, ours.spin_rounds) = value.by(choices::spin_threshold);
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
     number("lock-parameter", "The number that a lock object gets from hk_parameter()")
@@ -332,10 +331,10 @@ const WORKLOAD: &[Setting] = &[
     .default("off")
     .of_guest()
     .only_in(WorkloadFlags::HAS_TASKS)
-    .sets_ours(|ours, value| ours.fold = value.to::<FoldChoice>().0)
+    .sets_ours(|ours, value| ours.fold = value.by(choices::fold))
     .recorded_as("fold", |it| {
         given(
-            (it.ours.workload == "tasks").then(|| FoldChoice(it.ours.fold).to_string()),
+            (it.ours.workload == "tasks").then(|| choices::written_fold(it.ours.fold)),
             "the workload has no tasks",
         )
     }),
@@ -359,7 +358,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.to::<Percent>().0)
+    .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.by(choices::percent))
     .behind("hold")
     .recorded_as("hold_jitter_percent", |it| told(it.ours.shape.hold_jitter_percent)),
     other(
@@ -370,7 +369,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default_in_help("each lock in turn")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.to::<Exponent>().0)
+    .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.by(choices::exponent))
     .recorded_as("zipf", |it| told(f64::from(it.ours.shape.zipf_hundredths) / 100.0)),
     other(
         "arrivals",
@@ -380,7 +379,7 @@ const WORKLOAD: &[Setting] = &[
          from then",
     )
     .only_in(WorkloadFlags::HAS_ARRIVALS)
-    .sets_ours(|ours, value| ours.shape.arrivals_ns = ns(value.to::<Arrivals>().apart()))
+    .sets_ours(|ours, value| ours.shape.arrivals_ns = 1_000_000_000 / value.by(choices::arrivals))
     .about(
         "Mean time between two sections that each vCPU was to begin; null: it began the next when \
          it had thought.",
@@ -429,7 +428,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.read_percent = value.to::<Percent>().0)
+    .sets_ours(|ours, value| ours.shape.read_percent = value.by(choices::percent))
     .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
         .only_in(WorkloadFlags::IS_SHAPED)
@@ -547,7 +546,6 @@ const SEVERAL_GUESTS: &[Setting] = &[
         }),
 ];
 
-/// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().flat_map(|(_, rows)| rows.iter())
 }
@@ -572,7 +570,6 @@ pub(crate) fn named(key: &str) -> Result<&'static Setting, String> {
     find(key).ok_or_else(|| unknown("setting", key, &names()))
 }
 
-/// The row that is called `key`.
 pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     named_rows().find(|setting| setting.is_called(key))
 }

@@ -10,7 +10,6 @@ use haltkick_vmm::Span;
 
 use super::choices::{SWITCH, Words};
 
-/// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     /// A value by itself, which its setting has read, as it would be written.
@@ -47,7 +46,11 @@ impl Value {
         self.text().parse().unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
     }
 
-    /// The value of one of `words`.
+    /// The value in the notation that `read` knows, which its setting has read, too.
+    pub(crate) fn by<T>(&self, read: fn(&str) -> Result<T, String>) -> T {
+        read(self.text()).unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
+    }
+
     pub(crate) fn among<T: Copy + PartialEq>(&self, words: &Words<T>) -> T {
         words.value(self.text()).unwrap_or_else(|| self.is_not_a("word"))
     }

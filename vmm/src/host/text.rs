@@ -33,7 +33,7 @@ pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Op
 }
 
 /// A length of time as people write it: a number and a unit, never a number alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
 /// Units with their length in nanoseconds, longest first.

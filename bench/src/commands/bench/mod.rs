@@ -54,14 +54,14 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
         blocks: args.blocks,
         robust: args.robust,
     };
-    let source = sweep.source()?;
+    let source = sweep.source(false)?;
     if let Some(path) = &args.save {
         if path.exists() {
             let path = path.display();
             return Err(Failure::usage(format!("--save: {path} is there already: choose another name")));
         }
         let is_here = path.parent().is_none_or(|parent| parent.as_os_str().is_empty());
-        let saved = if is_here { &source } else { &sweep.source_elsewhere()? };
+        let saved = if is_here { &source } else { &sweep.source(true)? };
         directory::write_whole(path, saved.text.as_bytes())?;
         output::talk(&format!("saved: `haltkick bench {}` runs it", path.display()));
     }

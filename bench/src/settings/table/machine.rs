@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Accelerator, Engine, MAX_VCPUS, Run, Sched};
 
-use super::super::choices::{ENGINES, NumaChoice, RINGS, SCHEDULERS};
+use super::super::choices::{self, ENGINES, RINGS, SCHEDULERS};
 use super::super::pause_loops::PauseLoops;
 use super::super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 
@@ -64,7 +64,7 @@ pub(super) const MACHINE: &[Setting] = &[
          node's number",
     )
     .default("local")
-    .sets_run(|run, value| run.numa = value.to::<NumaChoice>().0)
+    .sets_run(|run, value| run.numa = value.by(choices::numa))
     .recorded_as("numa", |it| {
         given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
     }),
@@ -127,10 +127,9 @@ pub(super) const MACHINE: &[Setting] = &[
 
 /// NUMA nodes of the guests' memory, where the VMM places it.
 fn numa(run: &Run) -> Option<String> {
-    matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| NumaChoice(run.numa).to_string())
+    matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| choices::written_numa(run.numa))
 }
 
-/// Name of an engine in records.
 pub(crate) fn engine(engine: &Engine) -> &'static str {
     match engine {
         Engine::Kvm => "kvm",

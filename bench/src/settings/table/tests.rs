@@ -54,7 +54,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Numa => &["local", "interleave", "1"],
             Kind::Share => &["0%", "90%"],
             Kind::Exponent => &["0", "0.99", "2.5"],
-            Kind::Ratio => &["1", "1.5", "32"],
+            Kind::Ratio => &["1", "1.50 -> 1.5", "32"],
             Kind::SpinThreshold => &["5us", "linux"],
             Kind::PauseLoops => &["gap=256", "window=8192", "gap=128,window=4096", "target=holder"],
             Kind::Quota => {
@@ -73,7 +73,7 @@ fn every_value_is_written_as_it_is_read() {
                 "random, prob=0.25, for=500us -> random,prob=0.25,for=500us",
                 "waiter,at=before-sleep,rate=2000 -> waiter,rate=2000,for=1ms,at=before-sleep",
             ],
-            Kind::Guests => &["lock=tas; name=second,lock=ticket"],
+            Kind::Guests => &["lock=tas; name=second, lock=ticket -> lock=tas; name=second,lock=ticket"],
         };
         for example in examples {
             let (read, written) = example.split_once(" -> ").unwrap_or((example, example));
@@ -86,11 +86,40 @@ fn every_value_is_written_as_it_is_read() {
 }
 
 #[test]
-fn a_renamed_workload_is_known_by_its_old_name() {
-    let Some(Setting { apply: crate::settings::row::Apply::Ours(apply), .. }) = find("workload") else {
-        panic!("the work of a guest has a workload")
-    };
-    let mut ours = haltkick_vmm::Ours::default();
-    apply(&mut ours, &super::super::value::Value::One("selftest-unborn".into()));
-    assert_eq!(ours.workload, "selftest-not-started");
+fn what_cannot_be_read_is_refused_with_what_to_write() {
+    for (key, texts, says) in [
+        ("read-share", "90 101% -1% x%", "is no share: write whole percent, such as 90%"),
+        ("zipf", "-1 5 nan x", "is no exponent from 0 to 4, such as 0.99"),
+        ("ratio", "-1 1e7 nan x", "is no ratio: write vCPUs per pCPU, such as 8 or 1.5"),
+        ("arrivals", "0 x", "is no rate: write sections per second and vCPU"),
+        ("quota", "50%", "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited"),
+        ("quota", "1/10ms", "'1' has no unit"),
+        ("quota", "1ms/", "a number"),
+        ("fold", "on off/20ms governor/20ms/2%/5%/1", "governor/INTERVAL/LOW%/HIGH%"),
+        ("fold", "", "governor/INTERVAL/LOW%/HIGH%"),
+        ("fold", "governor/20ms/2%", "needs a high one"),
+        ("fold", "governor/20ms/2/5%", "'2' is no threshold"),
+        ("spin-threshold", "32768", "; or 'linux'"),
+        ("deschedule", "owner", "unknown policy 'owner': there is holder, head, waiter, random"),
+        ("deschedule", "holdr", "did you mean 'holder'? There is holder, head, waiter, random"),
+        ("deschedule", "", "unknown policy '': there is holder, head, waiter, random"),
+        ("deschedule", "holder,often", "write rate=N, prob=P, for=TIME or at=POINT"),
+        ("deschedule", "holder,rat=1", "unknown option 'rat': did you mean 'rate'?"),
+        ("deschedule", "holder,rate=0", "'0' is no number above 0 and at most 1000000"),
+        ("deschedule", "holder,rate=NaN", "'NaN' is no number above 0 and at most 1000000"),
+        ("deschedule", "holder,prob=2", "'2' is no number above 0 and at most 1"),
+        ("deschedule", "holder,for=5", "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
+        ("deschedule", "holder,rate=1,prob=1", "'prob=1' says a second time how often"),
+        ("ple", "4096", "write gap=N, window=N or target=WHICH"),
+        ("ple", "gap=0", "out of range"),
+        ("ple", "widow=1", "did you mean 'window'?"),
+        ("ple", "gap=1,gap=2", "a second time"),
+        ("ple", "gap=few", "no whole number"),
+        ("ple", "target=owner", "unknown target 'owner'"),
+    ] {
+        for text in texts.split(' ') {
+            let error = find(key).unwrap().read(text).unwrap_err();
+            assert!(error.contains(says), "{key} = {text}: {error}");
+        }
+    }
 }
