@@ -133,7 +133,7 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
     let mut differences = of_settings(a, b);
     let cpus = |record: &Record| record.settings.get("cpus").map_or(String::new(), ToString::to_string);
-    let of_each: [(_, fn(&Record) -> String); 2] = [("pCPUs", cpus), ("host", |it| it.host.identity())];
+    let of_each = [("pCPUs", cpus as fn(&Record) -> String), ("host", |it| it.host.identity())];
     for (what, of) in of_each {
         let [a, b] = [a, b].map(|records| join(&records.iter().map(of).collect()));
         if a != b {
