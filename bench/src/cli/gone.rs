@@ -1,5 +1,5 @@
-//! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table. Flags that a command has not, and where
-//! they are: in another command, or as a setting of its own.
+//! Words that one can no longer type, and what to do instead. Flags that a command has not, and where they are: in another command, or as
+//! a setting of its own.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error};
@@ -7,37 +7,13 @@ use clap::{Command, CommandFactory as _, Error};
 use super::Cli;
 use crate::settings::table;
 
-/// The words in their order, of which a command is the first one, and what to do instead.
-const GONE: &[(&str, &str)] = &[
-    ("--no-cache", "nothing is kept of KVM from one run to the next"),
-    ("--export latex", "`pandas.read_csv(\"summary.csv\").to_latex()`"),
-    ("--export json", "`pandas.read_csv(\"runs.csv\")`; `runs.jsonl` and `summary.json` are there anyway"),
-    ("--cell", "`--blocks N` on each host, with a `--seed` of its own, and `haltkick merge`"),
-    ("--list-cells", "`--dry-run` shows the cells; `haltkick merge` unites what several hosts have run"),
-    ("--reuse", "`haltkick bench --resume DIR` completes what is there"),
-    ("--work-rate", "the host's rate is measured at each start"),
-    ("--accel", "`--engine qemu-kvm` or `qemu-tcg`"),
-    ("--long-one-in", "`--long-hold TIME/N`, such as `20us/16`"),
-    ("--after-work", "`--work TIME/go-on`"),
-    ("--slice-extension", "`--grace TIME/user`"),
-    ("--think-distribution", "`--think TIME/exponential`"),
-    ("--hold-jitter", "`--hold TIME/SHARE`, such as `1us/20%`"),
-    ("--dirty", "`--footprint LINES/DIRTY`, such as `8/2`"),
-    ("--embed", "`--footprint LINES/embed`"),
-    ("--read-hold", "`--read-share SHARE/TIME`, such as `90%/300ns`"),
-    ("--until", "`--from TIME/TIME`, such as `0s/500ms`"),
-    ("--preempted-by", "`--preempted-hint on/WRITER`, such as `on/bpf`"),
-    (
-        "flips",
-        "`haltkick sweep --vary lock=A,B --compare --engine sim --machine M --robust`, or `[robust]` in an experiment file",
-    ),
-    (
-        "predict",
-        "`just bench-predict`; `bench/scripts/predict.py REAL SIMULATED...` compares results directories that are there",
-    ),
-    ("--min-turns", "`--duration TIME/TURNS`, such as `2s/8`"),
-    ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
-];
+/// The page for people, whose table has the words in their order, of which a command is the first one, and what to do instead.
+const PAGE: &str = include_str!("../../../docs/not-here.md");
+
+/// The rows of the page's table.
+fn gone() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "))
+}
 
 /// A sentence that names the new way, if `arguments`, which were not understood, ask for something that is gone.
 pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {
@@ -51,7 +27,7 @@ pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<Str
         words.split(' ').next().is_some_and(is_command)
             && words.split(' ').all(|word| rest.any(|argument| argument == word))
     };
-    let (words, instead) = GONE.iter().find(|(words, _)| asks(words))?;
+    let (words, instead) = gone().find(|(words, _)| asks(words))?;
     Some(format!("`{words}` is gone: {instead}"))
 }
 
@@ -113,15 +89,7 @@ mod tests {
         assert_eq!(asked("run --lock disasm"), None);
         assert!(variable("HALTKICK_SPIN_THRESHOLD").is_some() && variable("HALTKICK_DEFAULTS").is_some());
         assert_eq!(variable("HALTKICK_QEMU"), None);
-    }
-
-    #[test]
-    fn the_page_of_what_is_not_here_has_the_same_table() {
-        let page = include_str!("../../../docs/not-here.md");
-        for (words, instead) in GONE {
-            assert!(page.contains(&format!("| `{words}` | {instead} |")), "docs/not-here.md: {words}");
-        }
-        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), GONE.len());
+        assert_eq!(PAGE.lines().filter(|line| line.starts_with("| `")).count(), gone().count());
     }
 
     #[test]
