@@ -52,6 +52,10 @@ impl Planned {
     }
 }
 
+fn cuts(planned: &[Planned]) -> Vec<Cut> {
+    planned.iter().map(|planned| planned.cut).collect()
+}
+
 struct Screen<'a> {
     args: &'a WorstArgs,
     asked: &'a Asked,
@@ -97,9 +101,7 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         match screen.seed(first.wrapping_add(u64::from(number)), number) {
             Ok(()) => {}
             // Relaxed: a request.
-            Err(RunError::Interrupted) if screen.enough || asked.stop.load(Ordering::Relaxed) => {
-                interrupted = !screen.enough;
-            }
+            Err(RunError::Interrupted) if asked.stop.load(Ordering::Relaxed) => interrupted = true,
             Err(error) => {
                 let failure = Failure::from(error);
                 let message = format!("seed {number}, without a preemption: {}", failure.message);
@@ -133,38 +135,65 @@ impl Screen<'_> {
         let began = Instant::now();
         let share = self.progress.left().filter(|_| self.args.find_bugs);
         let share = share.map(|left| left / (self.samples - number));
-        let run = self.asked.seeded(seed);
-        let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
+        let asked = self.asked;
+        let run = asked.seeded(seed);
+        let baseline = survey(&run, &asked.image, asked.scope, &asked.stop)?;
         self.note(&baseline);
-        let mut planned = plan(&baseline, &self.asked.kind, seed, self.args.find_bugs);
+        let mut planned = plan(&baseline, &asked.kind, seed, self.args.find_bugs);
         if let Some(share) = share {
             let most = self.attempts_in(share.saturating_sub(began.elapsed()));
             self.is_partial |= planned.len() > most;
             planned = thin(planned, most, seed);
         }
-        let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
-        let jobs = self.args.jobs();
+        let started = Instant::now();
+        let (cells, samples) = (planned.len() as f64, f64::from(self.samples));
+        let part = |done: usize| (f64::from(number) + done as f64 / cells) / samples;
+        let how = (part, share.map(|share| began + share));
+        let held = |screen: &mut Self, tried: &[Planned], effect, state| {
+            screen.held(seed, &tried[0], effect, state);
+        };
+        let ended = self.try_each(&run, (&baseline, asked.scope), (&[], &planned), how, held);
+        self.trying += started.elapsed();
+        ended
+    }
+
+    /// Tries `run` with one more of `planned` each time, all in addition to those `before`, until enough is known or this moment has come.
+    /// Tells `held` of each attempt in which the lock did as it should, and shows the part of all that is then done.
+    fn try_each(
+        &mut self,
+        run: &Run,
+        (baseline, scope): (&Baseline, Scope),
+        (before, planned): (&[Planned], &[Planned]),
+        (part, until): (impl Fn(usize) -> f64, Option<Instant>),
+        mut held: impl FnMut(&mut Self, &[Planned], Effect, Option<String>),
+    ) -> std::result::Result<(), RunError> {
+        let asked = self.asked;
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
-        let asked_to_stop = &self.asked.stop;
-        let of_seed = (f64::from(number), f64::from(self.samples), cuts.len());
-        let image = &self.asked.image;
-        let (mut done, mut is_late, started) = (0, false, Instant::now());
-        let ended = branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
+        let how = (self.args.jobs(), &stop);
+        let (mut done, mut is_late) = (0, false);
+        let (before_all, each) = (cuts(before), cuts(planned));
+        let cuts = (&*before_all, &*each);
+        let ended = branches((run, &asked.image), baseline, cuts, how, &mut |index, attempt| {
             done += 1;
-            self.attempted(&run, &planned[index], attempt);
-            let part = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
-            self.progress.tell(part, self.attempts, self.broken.len());
+            self.attempts += 1;
+            let members = [before, &planned[index..=index]].concat();
+            match attempt {
+                Attempt::Held(effect, state) => held(self, &members, effect, state),
+                Attempt::Broke(broken) => self.broke(scope, run.guests[0].seed, &members, &broken),
+                Attempt::NotCarriedOut(what) => self.failed = Some(Failure::lacking(what)),
+                Attempt::Unreached => {}
+            }
+            self.progress.tell(part(done), self.attempts, self.broken.len());
             self.enough |= self.progress.is_over() || self.failed.is_some();
-            is_late = share.is_some_and(|share| began.elapsed() >= share);
+            is_late = until.is_some_and(|until| Instant::now() >= until);
             // Relaxed: requests.
-            if self.enough || is_late || asked_to_stop.load(Ordering::Relaxed) {
+            if self.enough || is_late || asked.stop.load(Ordering::Relaxed) {
                 stop.store(true, Ordering::Relaxed);
             }
         });
-        self.trying += started.elapsed();
         self.is_partial |= is_late;
-        ended.or_else(|error| if is_late && !self.enough { Ok(()) } else { Err(error) })
+        ended.or_else(|error| if is_late || self.enough { Ok(()) } else { Err(error) })
     }
 
     /// Whether no line costs more than the noise, and one may.
@@ -194,39 +223,19 @@ impl Screen<'_> {
         }
     }
 
-    fn attempted(&mut self, run: &Run, planned: &Planned, attempt: Attempt) {
-        self.attempts += 1;
-        match attempt {
-            Attempt::Held(effect, state) => self.held(run, planned, effect, state),
-            Attempt::Broke(broken) => {
-                self.broke(self.asked.scope, run.guests[0].seed, &[*planned], &broken);
-            }
-            Attempt::NotCarriedOut(what) => self.failed = Some(Failure::lacking(what)),
-            Attempt::Unreached => {}
-        }
-    }
-
-    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect, state: Option<String>) {
-        if planned.cut.closes {
+    fn held(&mut self, seed: u64, planned: &Planned, effect: Effect, state: Option<String>) {
+        let Planned { rip, situation, cut, .. } = *planned;
+        if cut.closes {
             return;
         }
-        let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
-        let (rip, situation, seed) = (planned.rip, planned.situation, run.guests[0].seed);
-        if planned.cut.kind != self.asked.kind {
+        let (lost, parts) = self.asked.lost(&effect, &[cut]);
+        if cut.kind != self.asked.kind {
             self.tries.controls.insert((rip, situation, seed), (lost, parts));
             return;
         }
-        self.tries.preempted.push(Tried {
-            rip,
-            situation,
-            seed,
-            vcpu: planned.cut.vcpu,
-            instructions: planned.cut.instructions,
-            lost,
-            parts,
-            effect,
-            state,
-        });
+        let Cut { vcpu, instructions, .. } = cut;
+        let tried = Tried { rip, situation, seed, vcpu, instructions, lost, parts, effect, state };
+        self.tries.preempted.push(tried);
     }
 
     /// `planned`, all in one run, broke the lock.

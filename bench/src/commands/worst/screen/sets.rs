@@ -2,14 +2,11 @@
 //! the run then comes to, while the vCPU is off and after it has come back. A set is shrunk to the preemptions that it needs.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::worst::{
-    Attempt, Baseline, Cut, Effect, Occurrence, Scope, branches, replay, survey, survey_after,
-};
+use haltkick_vmm::worst::{Attempt, Baseline, Effect, Occurrence, Scope, replay, survey, survey_after};
 
-use super::{Planned, Progress, Screen};
+use super::{Planned, Progress, Screen, cuts};
 use crate::analysis::statistics::median;
 use crate::analysis::worst::{Member, Row, Set, Situation};
 use crate::commands::worst::asked::Asked;
@@ -42,10 +39,6 @@ impl Found {
     }
 }
 
-fn cuts(members: &[Planned]) -> Vec<Cut> {
-    members.iter().map(|member| member.cut).collect()
-}
-
 /// The search. Its attempts are counted with those of `screen`.
 pub(super) struct Search<'s, 'a> {
     screen: &'s mut Screen<'a>,
@@ -56,7 +49,6 @@ pub(super) struct Search<'s, 'a> {
     baselines: BTreeMap<u64, Baseline>,
     /// Instructions at which a preemption is added to a set.
     added: usize,
-    is_over: bool,
 }
 
 impl<'s, 'a> Search<'s, 'a> {
@@ -77,6 +69,7 @@ impl<'s, 'a> Search<'s, 'a> {
             (attempts / (BEAM as f64 * f64::from(more) * 2.0)) as usize
         };
         screen.progress = Progress::start(budget);
+        (screen.is_partial, screen.enough) = (screen.is_partial || screen.enough, false);
         Self {
             screen,
             singles: singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect(),
@@ -84,7 +77,6 @@ impl<'s, 'a> Search<'s, 'a> {
             after,
             baselines: BTreeMap::new(),
             added: budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED),
-            is_over: false,
         }
     }
 
@@ -99,7 +91,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 let share = (size as f64 - 2.0 + index as f64 / beam.len() as f64) / (most as f64 - 1.0);
                 let more = self.grow(found, share);
                 grown.extend(self.unless_interrupted(more)?);
-                if self.is_over {
+                if self.screen.enough {
                     break;
                 }
             }
@@ -108,7 +100,7 @@ impl<'s, 'a> Search<'s, 'a> {
             let worst = self.worst_of(&grown, size);
             sets.extend(self.unless_interrupted(worst)?);
             beam = grown;
-            if self.is_over {
+            if self.screen.enough {
                 break;
             }
         }
@@ -120,7 +112,7 @@ impl<'s, 'a> Search<'s, 'a> {
     fn unless_interrupted<T: Default>(&mut self, done: Result<T>) -> Result<T> {
         match done {
             Err(failure) if failure.exit == Exit::Interrupted => {
-                (self.is_over, self.screen.is_partial) = (true, true);
+                self.screen.enough = true;
                 Ok(T::default())
             }
             done => done,
@@ -161,38 +153,16 @@ impl<'s, 'a> Search<'s, 'a> {
         let chosen = chosen(&after, &self.singles, asked.kind.length(), self.added);
         let added: Vec<_> = chosen.iter().map(|at| Planned::new(at, asked.kind)).collect();
         self.baseline(found.seed)?;
-        let baseline = &self.baselines[&found.seed];
-        // Not the flag of Ctrl-C: that one must stay as it is.
-        let stop = AtomicBool::new(false);
-        let mut grown = Vec::new();
-        let ended = branches(
-            (&run, &asked.image),
+        let (baseline, mut grown) = ((&self.baselines[&found.seed], self.scope), Vec::new());
+        self.screen.try_each(
+            &run,
             baseline,
-            (&before, &cuts(&added)),
-            (self.screen.args.jobs(), &stop),
-            &mut |index, attempt| {
-                let screen = &mut *self.screen;
-                screen.attempts += 1;
-                screen.progress.tell(share, screen.attempts, screen.broken.len());
-                let members = [found.members.as_slice(), &[added[index]]].concat();
-                match attempt {
-                    Attempt::Held(effect, _) => grown.push(Found::new(asked, found.seed, members, effect)),
-                    Attempt::Broke(broken) => {
-                        self.is_over |= screen.args.find_bugs;
-                        screen.broke(self.scope, found.seed, &members, &broken);
-                    }
-                    Attempt::NotCarriedOut(what) => screen.failed = Some(Failure::lacking(what)),
-                    Attempt::Unreached => {}
-                }
-                // Relaxed: requests.
-                self.is_over |= screen.progress.is_over() || asked.stop.load(Ordering::Relaxed);
-                stop.store(self.is_over, Ordering::Relaxed);
+            (&found.members, &added),
+            (|_| share, None),
+            |_, set, effect, _| {
+                grown.push(Found::new(asked, found.seed, set.to_vec(), effect));
             },
-        );
-        if !self.is_over {
-            ended?;
-        }
-        self.screen.is_partial |= self.is_over;
+        )?;
         self.screen.failed.take().map_or(Ok(grown), Err)
     }
 
