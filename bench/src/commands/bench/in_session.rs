@@ -20,7 +20,7 @@ use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
 use crate::settings::rounds;
-use crate::text::exit::Result;
+use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
 /// Measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and how it ended.
@@ -67,11 +67,18 @@ fn start<'a>(
 ) -> Result<Session<'a>> {
     let host = Host::probe();
     let measure = |run: &Run| Calibration::measure(engine, run, &job.image, CALIBRATION_BOOTS);
-    let calibrations = match Calibrations::of_plan(&job.plan, &records, &host, measure) {
+    let begun = Calibrations::of_plan(&job.plan, &records, &host, measure).map_err(Failure::from);
+    let begun = begun.and_then(|calibrations| {
+        if !directory.has_manifest() {
+            directory.write(directory::MANIFEST, &output::to_indented_json(&job.manifest())?)?;
+        }
+        Ok(calibrations)
+    });
+    let calibrations = match begun {
         Ok(calibrations) => calibrations,
-        Err(error) => {
+        Err(failure) => {
             directory.discard();
-            return Err(error.into());
+            return Err(failure);
         }
     };
     Ok(Session {
@@ -81,23 +88,11 @@ fn start<'a>(
         host,
         calibrations,
         versions: job.versions.clone(),
-        directory: with_manifest(job, directory)?,
+        directory,
         records,
         progress: Progress::start(),
         disturbed_again: 0,
         failed: vec![],
         simulators: None,
     })
-}
-
-/// The directory with its manifest, which a new one has not yet.
-fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
-    if directory.has_manifest() {
-        return Ok(directory);
-    }
-    if let Err(failure) = directory.write(directory::MANIFEST, &output::to_indented_json(&job.manifest())?) {
-        directory.discard();
-        return Err(failure);
-    }
-    Ok(directory)
 }
