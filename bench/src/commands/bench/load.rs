@@ -9,6 +9,7 @@ use haltkick_vmm::{Image, Instruments, Outcome, Run, Span, System};
 use super::job::Job;
 use crate::cli::LoadTo;
 use crate::commands::interrupt;
+use crate::experiment::plan::Cell;
 use crate::record::place::Role;
 use crate::settings::machines::is_like;
 use crate::text::exit::{Failure, Result};
@@ -29,8 +30,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
     let usage = |text: String| Failure::usage(format!("--load-to: {text}"));
     let arm = &asked.arm;
-    let of_arm = |cell: &&crate::experiment::plan::Cell| cell.role == Role::Arm && cell.arm == *arm;
-    let is_own = |cell: &&crate::experiment::plan::Cell| !cell.setting.values().any(|value| is_like(value));
+    let of_arm = |cell: &&Cell| cell.role == Role::Arm && cell.arm == *arm;
+    let is_own = |cell: &&Cell| !cell.setting.values().any(|value| is_like(value));
     let mut cells = job.plan.cells().filter(of_arm).filter(is_own);
     let Some(cell) = cells.next() else {
         let names = job.plan.outline.arms.join(", ");
@@ -73,38 +74,27 @@ fn solve(
     asked: f64,
     mut share_at: impl FnMut(Duration) -> Result<f64>,
 ) -> Result<std::result::Result<Duration, f64>> {
-    let is_near = |share: f64| (share / asked - 1.0).abs() <= NEAR;
-    let farther = |a: f64, b: f64| if (b - asked).abs() < (a - asked).abs() { b } else { a };
-    let mut nearest = f64::INFINITY;
-    let mut try_one = |think: Duration| -> Result<f64> {
+    // Shorter than the think time that is looked for, and longer, once one of those is known.
+    let (mut low, mut high) = (Duration::ZERO, None);
+    let (mut think, mut nearest) = (low, f64::INFINITY);
+    for _ in 0..MOST_TRIALS {
         let share = share_at(think)?;
-        nearest = farther(nearest, share);
-        Ok(share)
-    };
-    let (mut low, mut high) = (Duration::ZERO, FIRST);
-    let at_once = try_one(low)?;
-    if is_near(at_once) {
-        return Ok(Ok(low));
-    }
-    if at_once < asked {
-        return Ok(Err(at_once));
-    }
-    loop {
-        let share = try_one(high)?;
-        match share {
-            share if is_near(share) => return Ok(Ok(high)),
-            share if share < asked => break,
-            _ if high >= LONGEST => return Ok(Err(share)),
-            _ => (low, high) = (high, (high * LONGER).min(LONGEST)),
+        if (share / asked - 1.0).abs() <= NEAR {
+            return Ok(Ok(think));
         }
-    }
-    for _ in 0..MOST_TRIALS / 2 {
-        let middle = (low + high) / 2;
-        let share = try_one(middle)?;
-        if is_near(share) {
-            return Ok(Ok(middle));
+        if (share - asked).abs() < (nearest - asked).abs() {
+            nearest = share;
         }
-        if share > asked { low = middle } else { high = middle }
+        if share > asked {
+            low = think
+        } else {
+            high = Some(think)
+        }
+        // Not even without any think, or with the longest.
+        if high == Some(Duration::ZERO) || low == LONGEST {
+            break;
+        }
+        think = high.map_or_else(|| (low * LONGER).clamp(FIRST, LONGEST), |high| (low + high) / 2);
     }
     Ok(Err(nearest))
 }
