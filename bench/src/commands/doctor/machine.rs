@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Ours, Outcome, Run, System, transfer_ns};
 
+use super::plain_run;
 use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::topology::{CoreOfCpu, Places};
-use crate::settings::{Settings, Supply};
 use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
@@ -166,14 +166,7 @@ struct Guests {
 
 impl Guests {
     fn new(cpu: u32) -> Result<Self> {
-        let (image, allowed) = (Image::embedded(), cpulist::allowed()?);
-        let mut settings = Settings::default();
-        for (key, value) in [("vcpus", "1"), ("lock", "none"), ("slice", "20ms")] {
-            settings.set(key, value).map_err(Failure::internal)?;
-        }
-        let run = settings
-            .resolve(Supply { image: &image, allowed: &allowed })
-            .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.about, wrong.message)))?;
+        let (image, run) = plain_run(&[("vcpus", "1"), ("lock", "none"), ("slice", "20ms")])?;
         let run = Run { cpus: vec![cpu], window: WINDOW, warmup: WINDOW / 8, ..run };
         Ok(Self { image, base: run, stop: AtomicBool::new(false) })
     }

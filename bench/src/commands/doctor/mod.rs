@@ -3,7 +3,6 @@
 
 mod capability;
 mod host_file;
-mod latencies;
 mod machine;
 pub(crate) mod pauses;
 mod quiet;
@@ -12,10 +11,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
+use haltkick_vmm::{Image, Run};
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Format};
+use crate::host::cpulist;
 use crate::results::directory::write_whole;
+use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
@@ -70,6 +72,16 @@ pub(crate) struct Examination {
 }
 
 impl Finding {
+    /// A finding about a fact that is good, or worth knowing, and that no change would improve.
+    fn told(
+        name: &'static str,
+        fact: std::result::Result<String, String>,
+        why: &str,
+        is_good: impl FnOnce(&str) -> bool,
+    ) -> Self {
+        Self::of_fact(name, fact, why, |value| (if is_good(value) { Level::Good } else { Level::Note }, None))
+    }
+
     /// A finding about a fact: `judge` says how its value bears on measurements and how to change it.
     fn of_fact(
         name: &'static str,
@@ -105,6 +117,19 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
         output::data(&show(&findings))?;
     }
     Ok(if missing { Exit::HostLacks } else { Exit::Done })
+}
+
+/// The built-in image, and a run of it on this host with these settings.
+fn plain_run(given: &[(&str, &str)]) -> Result<(Image, Run)> {
+    let (image, allowed) = (Image::embedded(), cpulist::allowed()?);
+    let mut settings = Settings::default();
+    for (key, value) in given {
+        settings.set(key, value).map_err(Failure::internal)?;
+    }
+    let run = settings
+        .resolve(Supply { image: &image, allowed: &allowed })
+        .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.about, wrong.message)))?;
+    Ok((image, run))
 }
 
 /// Writes a file that must not be there yet: the text that `measure` makes for the name of what it describes, and says what it adds.
