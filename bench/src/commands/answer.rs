@@ -13,7 +13,7 @@ use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{Comparison, Sensitivity, Summary};
 use crate::cli::{AnswerArgs, Question};
 use crate::commands::bench;
-use crate::commands::doctor::pauses;
+use crate::commands::doctor::quiet::pauses_exit;
 use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
 use crate::record::Record;
@@ -205,7 +205,7 @@ fn assumptions(asked: &Settings) -> Result<Vec<Assumption>> {
     let in_ring_0 = given("ring").as_deref() != Some("3");
     let exits_act = match &host {
         Some(host) => host.pause.is_some_and(|it| in_ring_0 || it.counter == PauseCounter::Pauses),
-        None => !is_simulated(asked) && in_ring_0 && pauses::act(),
+        None => !is_simulated(asked) && in_ring_0 && pauses_exit(),
     };
     let mut found = vec![];
     if exits_act && given("ple").is_none() {
@@ -274,7 +274,7 @@ fn assumed(record: &Record) -> String {
     let ring = settings.count("ring");
     let exits = match settings.is_simulated() {
         true => settings.get("ple").is_some(),
-        false => settings.is("pause_exits") && ring == 0 && pauses::act(),
+        false => settings.is("pause_exits") && ring == 0 && pauses_exit(),
     };
     let exits = if exits { "exit" } else { "do not exit" };
     let each = (guests as u32 * vcpus).div_ceil(pcpus.max(1) as u32);

@@ -4,8 +4,7 @@
 mod capability;
 mod host_file;
 mod machine;
-pub(crate) mod pauses;
-mod quiet;
+pub(crate) mod quiet;
 
 use std::fmt::Write as _;
 use std::path::Path;
