@@ -72,7 +72,9 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
     let image = || guest_image::load(args.guest.as_deref(), []);
     let with_arms = || guest_image::load(args.guest.as_deref(), ARMS.iter().map(|arm| arm.name));
     let (of, entries) = match what {
-        Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
+        Listed::Experiments => {
+            ("experiments", BUILT_IN.map(|(name, file)| choice(name, &experiment::summary(file))).into())
+        }
         Listed::Hosts => ("hosts", hosts::presets().iter().map(host).collect()),
         Listed::Locks => ("locks", locks(&with_arms()?.locks)),
         Listed::Machines => ("machines", presets().iter().map(machine).collect()),
@@ -100,8 +102,8 @@ fn kinds() -> String {
     Listed::value_variants().iter().map(of_kind).collect()
 }
 
-fn experiment((name, file): (&str, &str)) -> Choice {
-    Choice { name: name.into(), summary: experiment::summary(file), ..Choice::default() }
+fn choice(name: &str, summary: &str) -> Choice {
+    Choice { name: name.into(), summary: summary.into(), ..Choice::default() }
 }
 
 /// A lock in several layouts is listed once, by the first.
@@ -117,27 +119,20 @@ fn locks(locks: &[Entry]) -> Vec<Choice> {
             (false, true) => vec!["on"],
             _ => vec!["off"],
         };
-        let layouts = layouts(locks, name).into_iter().map(String::from).collect();
-        listed.push(Choice {
-            name: name.into(),
-            summary: lock.summary.clone(),
-            pv: Some(pv),
-            layouts: Some(layouts),
-            ..Choice::default()
-        });
+        let layouts = Some(layouts(locks, name).into_iter().map(String::from).collect());
+        listed.push(Choice { pv: Some(pv), layouts, ..choice(name, &lock.summary) });
     }
     listed
 }
 
 fn machine(preset: &Preset) -> Choice {
     let machine = preset.machine();
-    let cpus = Some(machine.topology.cpus());
-    Choice { name: machine.name.clone(), summary: machine.title.clone(), cpus, ..Choice::default() }
+    Choice { cpus: Some(machine.topology.cpus()), ..choice(&machine.name, &machine.title) }
 }
 
 fn host(preset: &HostPreset) -> Choice {
     let host = preset.host();
-    Choice { name: host.name, summary: host.title, ..Choice::default() }
+    choice(&host.name, &host.title)
 }
 
 fn figure(figure: &Figure) -> Choice {
@@ -147,23 +142,18 @@ fn figure(figure: &Figure) -> Choice {
         Center::Median => "median",
         Center::Most => "most",
     });
-    let (name, summary, unit) = (figure.name.into(), figure.about.into(), Some(figure.unit.word()));
-    Choice { name, summary, unit, better, summary_has, ..Choice::default() }
+    let unit = Some(figure.unit.word());
+    Choice { unit, better, summary_has, ..choice(figure.name, figure.about) }
 }
 
 fn point(point: &Entry) -> Choice {
     let who = Target::of_point(point).map(Target::name);
-    Choice { name: point.name.clone(), summary: point.summary.clone(), who, ..Choice::default() }
+    Choice { who, ..choice(&point.name, &point.summary) }
 }
 
 fn workload(workload: &Entry) -> Choice {
-    let times = workload.times.iter().filter(|name| !name.is_empty()).cloned().collect();
-    Choice {
-        name: workload.name.clone(),
-        summary: workload.summary.clone(),
-        times: Some(times),
-        ..Choice::default()
-    }
+    let times = Some(workload.times.iter().filter(|name| !name.is_empty()).cloned().collect());
+    Choice { times, ..choice(&workload.name, &workload.summary) }
 }
 
 /// A line each, as people read it.
