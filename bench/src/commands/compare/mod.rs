@@ -1,24 +1,21 @@
 //! `haltkick compare`: two directories, or two arms, cell by cell; a loss that is surely beyond the threshold is a
 //! regression.
 
-mod cell;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cell::{Asked, Cell, Run, Setting};
-
-use crate::analysis::rate::Rate;
+use crate::analysis::rate::{self, Rate, estimate_ratio};
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{corrected, trust};
+use crate::analysis::summary::{Comparison, Setting, comparison, corrected, trust, words};
 use crate::analysis::{consistency, significance};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
 use crate::record::figures::Better;
-use crate::record::place::Role;
+use crate::record::place::{Role, slug};
 use crate::results::manifest::Manifest;
 use crate::show::cases::{Cases, VerdictFormat};
 use crate::show::table::{self, Compared, LeftOut};
@@ -107,17 +104,17 @@ fn compare_sides(
     }
     let measures =
         if of.is_empty() { consistency::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
-    let cells = in_order(a, measures.iter().flat_map(|of| cells_of(a, b, of)).collect());
-    let failed: Vec<LeftOut> = cell::of_either([a, b]);
+    let limit = 1.0 - threshold;
+    let cells = in_order(a, measures.iter().flat_map(|of| cells_of(a, b, of, limit)).collect());
+    let failed = failed_of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
         return Err(Failure::usage(format!("{a} and {b} have no cell in common: nothing to compare")));
     }
-    let limit = 1.0 - threshold;
-    let (p_values, least): (Vec<_>, Vec<_>) = cells.iter().map(|cell| cell.p_values(limit)).unzip();
-    let told = cells.iter().filter(|cell| cell.better.is_some()).count();
+    let (p_values, least): (Vec<_>, Vec<_>) = cells.iter().map(|cell| (cell.p_value, cell.least)).unzip();
+    let told = cells.iter().filter(|cell| cell.is_told).count();
     let (invalid, lost): (Vec<_>, Vec<_>) =
-        cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.lost_validity()?))).unzip();
+        cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.lost.clone()?))).unzip();
     if !lost.is_empty() {
         output::talk(&format!(
             "warning: more than 29 % of the runs of {} of {} cells are invalid: {}; the warnings in runs.jsonl say why",
@@ -127,9 +124,9 @@ fn compare_sides(
         ));
     }
     let regressions = significance::holm(&p_values, significance::LEVEL);
-    let is_untold = |i: &usize| cells[*i].better.is_some() && p_values[*i].is_none() && !invalid.contains(i);
+    let is_untold = |i: &usize| cells[*i].is_told && p_values[*i].is_none() && !invalid.contains(i);
     let untold: Vec<usize> = (0..cells.len()).filter(is_untold).collect();
-    let mut shown = corrected(cells.iter().map(Cell::with_p_value).collect());
+    let mut shown = corrected(cells.into_iter().map(|cell| (cell.shown, cell.p_of_difference)).collect());
     for cell in &regressions {
         // A cell that has surely lost more than the threshold differs. If it collapsed, there is no interval to take the word from.
         let has_more = shown[*cell].ratio.as_ref().is_some_and(|ratio| ratio.hodges_lehmann > 1.0);
@@ -172,15 +169,18 @@ fn side(text: &str) -> Result<Side> {
 
 /// Each arm of B against the same arm of A, or one arm against one: within blocks if both are in one directory. Other runs are not
 /// paired: the two ran at different times.
-fn cells_of(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
+fn cells_of(a: &Side, b: &Side, of: &Measure, limit: f64) -> Vec<Cell> {
     let (below, above) = (rates(a, of), rates(b, of));
-    let better = better(a, b, of);
-    let are_paired = are_paired(a, b);
+    // The direction that both sides call better.
+    let better = consistency::better(of, &a.records);
+    let better = better.filter(|it| consistency::better(of, &b.records) == Some(*it));
+    let asked = Asked { of, better, limit, are_paired: are_paired(a, b) };
     let cell = |((setting, arm), above): (&Key, &Vec<Run>)| {
         let is_other = |(key, _): &(&Key, _)| key.0 == *setting && (a.arm.is_some() || key.1 == *arm);
         let ((_, baseline), below) = below.iter().find(is_other)?;
-        is_measured(above, below)
-            .then(|| Cell::of(above, below, Asked { of, better, setting, arm, baseline }, are_paired))
+        // Arms need not print all figures that others do.
+        let is_measured = above.iter().chain(below).any(|run| run.rate.is_some());
+        is_measured.then(|| asked.cell((setting, [arm, baseline]), above, below))
     };
     above.iter().filter_map(cell).collect()
 }
@@ -190,9 +190,15 @@ fn are_paired(a: &Side, b: &Side) -> bool {
     a.arm.is_some() && a.path == b.path
 }
 
-/// Returns the direction that both sides call better.
-fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
-    consistency::better(of, &a.records).filter(|it| consistency::better(of, &b.records) == Some(*it))
+/// Block and host.
+type Pass = (u32, String);
+
+/// When and where, how much it came to, and whether to believe it.
+struct Run {
+    pass: Pass,
+    rate: Option<Rate>,
+    /// Whether nothing spoiled it, and it has a rate.
+    is_valid: bool,
 }
 
 /// Setting and arm.
@@ -214,9 +220,128 @@ fn rates(side: &Side, of: &Measure) -> BTreeMap<Key, Vec<Run>> {
     cells
 }
 
-/// Whether any run of either side has the figure: arms need not print all that others do.
-fn is_measured(above: &[Run], below: &[Run]) -> bool {
-    above.iter().chain(below).any(|run| run.rate.is_some())
+/// A cell of both sides.
+struct Cell {
+    shown: Comparison,
+    /// The p-value of its difference, as a summary corrects them.
+    p_of_difference: Option<f64>,
+    /// The chance of a loss as great as the limit says, and the least that it could have been with as many runs; none of too few runs.
+    p_value: Option<f64>,
+    least: Option<f64>,
+    /// Whether it is known if more or less of it is better.
+    is_told: bool,
+    /// How many of its runs are invalid, and where it is, if the cell is invalid for that.
+    lost: Option<String>,
+}
+
+/// The measure, the better direction of it, what is kept of it if just the threshold is lost, and whether runs are paired within
+/// blocks, and on one host, or are two groups.
+struct Asked<'a> {
+    of: &'a Measure,
+    better: Option<Better>,
+    limit: f64,
+    are_paired: bool,
+}
+
+impl Asked<'_> {
+    fn cell(&self, (setting, arms): (&Setting, [&String; 2]), above: &[Run], below: &[Run]) -> Cell {
+        let (validity, above, below) =
+            if self.are_paired { pairs(above, below) } else { groups(above, below) };
+        let (estimate, per_block, p_of_difference) = if self.are_paired {
+            let ratios = ratios(&above, &below);
+            (rate::estimate(&ratios), rate::values(&ratios), rate::p_of_difference(&ratios))
+        } else {
+            (estimate_ratio(&above, &below), vec![], rate::p_of_two_groups(&above, &below))
+        };
+        let lost = validity.iter().find(|(_, valid)| trust::is_lost(valid)).map(|(what, valid)| {
+            let (spoiled, of, at) = (trust::spoiled(valid), valid.len(), words(" at ", setting));
+            format!("{spoiled} of {of} {what} of {}{at}", arms[0])
+        });
+        let shown = comparison("B/A", setting, arms.map(String::as_str), estimate, per_block);
+        let verdict = if lost.is_some() { Verdict::NotValid } else { shown.verdict };
+        let (p_value, least) = if lost.is_some() { (None, None) } else { self.p_values(&above, &below) };
+        Cell {
+            shown: Comparison { of: self.of.clone(), verdict, ..shown },
+            p_of_difference,
+            p_value,
+            least,
+            is_told: self.better.is_some(),
+            lost,
+        }
+    }
+
+    /// The chance of the loss, and the least that it could have been. A lock that collapsed has no figure and yet a chance: half a section
+    /// is more than its runs can have done, and ranks need no more. Where more than half of the baseline's runs completed no section it is
+    /// unknown what can be lost.
+    fn p_values(&self, above: &[Rate], below: &[Rate]) -> (Option<f64>, Option<f64>) {
+        let (above, below) = match self.better.filter(|_| rate::are_seen(below)) {
+            Some(Better::More) => (above, below),
+            Some(Better::Less) => (below, above),
+            None => return (None, None),
+        };
+        let (p_value, least) = if self.are_paired {
+            let ratios = rate::values(&ratios(above, below));
+            (significance::p_of_pairs(&ratios, self.limit), significance::least_p_of_pairs(ratios.len()))
+        } else {
+            let (above, below) = (rate::values(above), rate::values(below));
+            let least = significance::least_p_of_groups(above.len(), below.len());
+            (significance::p_of_groups(&above, &below, self.limit), least)
+        };
+        (p_value, p_value.and(least))
+    }
+}
+
+/// Whether the runs are valid, by what they are, and the rates of either side.
+type Rates = (Vec<(&'static str, Vec<bool>)>, Vec<Rate>, Vec<Rate>);
+
+fn groups(above: &[Run], below: &[Run]) -> Rates {
+    let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect();
+    let rates = |runs: &[Run]| runs.iter().filter_map(|run| run.rate).collect();
+    (vec![("runs of A", validity(below)), ("runs of B", validity(above))], rates(above), rates(below))
+}
+
+fn pairs(above: &[Run], below: &[Run]) -> Rates {
+    let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
+    let pair = |run: &Run| {
+        let other = below.get(&run.pass)?;
+        Some((run.is_valid && other.is_valid, run.rate.zip(other.rate)))
+    };
+    let (validity, rates): (Vec<bool>, Vec<Option<(Rate, Rate)>>) = above.iter().filter_map(pair).unzip();
+    let (above, below) = rates.into_iter().flatten().unzip();
+    (vec![("pairs", validity)], above, below)
+}
+
+fn ratios(above: &[Rate], below: &[Rate]) -> Vec<Rate> {
+    above.iter().zip(below).map(|(above, below)| above.over(*below)).collect()
+}
+
+/// The cells with failed runs on either side, A and B: those of its arm, if a side is one arm.
+fn failed_of_either(sides: [&Side; 2]) -> Vec<LeftOut> {
+    let of_side = |(side, letter): (&Side, char)| {
+        let exit = side.manifest.ending_of_failed().unwrap_or(Exit::NoProgress);
+        let of_cell = |(cell_id, failure): (&str, String)| LeftOut {
+            is_of_b: letter == 'B',
+            cell_id: cell_id.to_owned(),
+            sentence: format!("{letter}: {failure}"),
+            place: place_of(&sides, cell_id),
+            exit,
+        };
+        let failed = side.manifest.failed_cells().into_iter();
+        failed.filter(|(cell_id, _)| is_of_arm(side, cell_id)).map(of_cell).collect::<Vec<_>>()
+    };
+    sides.into_iter().zip(['A', 'B']).flat_map(of_side).collect()
+}
+
+/// Whether a cell is one of the arm that is compared, whose name its id begins with.
+fn is_of_arm(side: &Side, cell_id: &str) -> bool {
+    let Some(arm) = side.arm.as_deref().map(slug) else { return true };
+    cell_id.strip_prefix(&arm).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+fn place_of(sides: &[&Side; 2], cell_id: &str) -> Option<(Setting, String)> {
+    let mut placed = sides.iter().flat_map(|side| &side.records).filter_map(|record| record.place.as_ref());
+    let place = placed.find(|place| place.cell_id == cell_id)?;
+    Some((place.setting.clone(), place.arm.clone()))
 }
 
 /// Cells in the order of the experiment file.
