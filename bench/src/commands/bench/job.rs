@@ -1,27 +1,34 @@
-//! An experiment that is about to run: its plan, the guest's image, and what the command line says. What a directory holds against a
-//! job that is to go on there: program, image and files by their content, since the same names may stand for something else by now.
+//! An experiment that is about to run, and its session on this host: its plan, the guest's image, and what the command line says. What a
+//! directory holds against a job that is to go on there: program, image and files by their content, since the same names may stand for
+//! something else by now.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
+use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs, Run};
 
 use crate::cli::{Conduct, ImageArgs};
-use crate::commands::guest_image;
+use crate::commands::dry_run::Pace;
+use crate::commands::{guest_image, interrupt};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
-use crate::host::cpulist;
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
+use crate::host::{cpulist, noise, walls};
+use crate::measure::ahead::{Ahead, slowdown};
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
+use crate::measure::engine::{self, Engine};
 use crate::measure::kernels::{self, Versions};
-use crate::measure::session::Rule;
+use crate::measure::progress::Progress;
+use crate::measure::session::{Rule, Session};
 use crate::record::{Record, settings};
+use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
-use crate::settings::Supply;
+use crate::settings::{Supply, rounds};
 use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
@@ -128,7 +135,7 @@ impl Job {
         }
     }
 
-    pub(super) fn manifest(&self) -> Manifest {
+    fn manifest(&self) -> Manifest {
         Manifest {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
@@ -150,6 +157,80 @@ impl Job {
             noise_after: None,
             failed: vec![],
         }
+    }
+
+    /// Measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and how it ended.
+    pub(super) fn measure(
+        &self,
+        directory: Directory,
+        records: Vec<Record>,
+        (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
+        live: Option<LiveFile>,
+    ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
+        let stop = interrupt::catch_within(budget)?;
+        let shown = || live.as_ref().map(LiveFile::live);
+        let engine = engine::kvm(&self.image, &stop, shown());
+        let simulator = engine::simulator(&self.image, &stop, shown());
+        let ahead = jobs.map(|jobs| Ahead::new(jobs, &simulator, &stop));
+        let mut session = self.start(&engine, directory, records)?;
+        session.simulators = ahead.as_ref();
+        let ending = session.run(rule);
+        let Session { directory, records, failed, .. } = session;
+        let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
+        manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
+        let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
+        rounds::tell_of_too_few(self.plan.cells().map(|cell| &cell.run));
+        Ok((directory, manifest, records, ending.and(written)))
+    }
+
+    /// How fast the cells will be made, `jobs` at the same time if all are simulated: some of those are tried.
+    pub(super) fn pace(&self, jobs: Option<NonZeroUsize>) -> Result<Pace> {
+        let Some(jobs) = jobs else { return Ok(Pace { slowdown: None, at_a_time: 1 }) };
+        let stop = interrupt::catch()?;
+        walls::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
+        let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
+        // Not more than there are cells in a block.
+        let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);
+        Ok(Pace { slowdown, at_a_time: u32::try_from(at_a_time).unwrap_or(u32::MAX) })
+    }
+
+    /// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
+    fn start<'a>(
+        &'a self,
+        engine: Engine<'a>,
+        directory: Directory,
+        records: Vec<Record>,
+    ) -> Result<Session<'a>> {
+        let host = Host::probe();
+        let measure = |run: &Run| Calibration::measure(engine, run, &self.image, CALIBRATION_BOOTS);
+        let begun = Calibrations::of_plan(&self.plan, &records, &host, measure).map_err(Failure::from);
+        let begun = begun.and_then(|calibrations| {
+            if !directory.has_manifest() {
+                directory.write(directory::MANIFEST, &output::to_indented_json(&self.manifest())?)?;
+            }
+            Ok(calibrations)
+        });
+        let calibrations = match begun {
+            Ok(calibrations) => calibrations,
+            Err(failure) => {
+                directory.discard();
+                return Err(failure);
+            }
+        };
+        Ok(Session {
+            plan: &self.plan,
+            engine,
+            watcher: &noise::around,
+            host,
+            calibrations,
+            versions: self.versions.clone(),
+            directory,
+            records,
+            progress: Progress::start(),
+            disturbed_again: 0,
+            failed: vec![],
+            simulators: None,
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! `haltkick bench` and `haltkick sweep`: from an experiment to a directory of results and a table.
 
-mod in_session;
 mod job;
 mod load;
 mod quiet;
@@ -9,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haltkick_vmm::Needs;
-use in_session::measure;
 use job::Job;
 
 use crate::analysis::summary::Summary;
@@ -85,7 +83,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.check()?;
     if conduct.dry_run {
         let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
-        let pace = in_session::pace(job, job.jobs(conduct.jobs)?)?;
+        let pace = job.pace(job.jobs(conduct.jobs)?)?;
         output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
@@ -106,7 +104,7 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let exports = Exports::open(&conduct.export)?;
     let live = job.live(&directory.path)?;
     walls::confine(&job.needs(&directory.path))?;
-    let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
     let (format, strict, verbose) = (conduct.format, conduct.strict, conduct.verbose);
     let show = ShowArgs { format, strict, verbose, export: vec![] };
     let concluded = report::conclude(&directory.path, &manifest, &records, &show, &exports);
@@ -174,7 +172,7 @@ pub(crate) fn run_within(
         ..file
     };
     let how = (rule, job.jobs(None)?, budget);
-    let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
 

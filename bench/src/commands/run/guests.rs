@@ -1,6 +1,7 @@
 //! Our own guests: all of a run at once, their lock-free companions, one record each, joined by the run's id. A guest that
 //! dies leaves the records of the others, which say so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
@@ -10,20 +11,29 @@ use haltkick_vmm::{
     VirtualTime,
 };
 
+use crate::analysis::summary::{Summary, trust};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
+use crate::experiment::outline::Outline;
+use crate::experiment::plan::Cell;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
-use crate::measure::engine::{self, companion};
-use crate::measure::fill::{Origin, record};
+use crate::measure::engine::{self, Engine, companion};
+use crate::measure::fill::{Origin, record, records};
 use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::record::failure::FailureRecord;
+use crate::record::figures::THROUGHPUT;
+use crate::record::place::{Role, beside};
 use crate::record::{Record, Traced};
 use crate::results::directory::OpenedFile;
 use crate::settings::simulated_for;
 use crate::show;
+use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
+use crate::text::quantity::si;
+
+const NO_IDEAL: &str = "not asked for (--no-ideal)";
 
 /// Files that are written in addition to the record.
 pub(super) struct Files {
@@ -141,7 +151,7 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
         return Ok(engine::per_second(found));
     }
     if args.no_ideal {
-        return Err("not asked for (--no-ideal)".into());
+        return Err(NO_IDEAL.into());
     }
     let (real, instruments) = (engine::kvm(image, stop, None), Instruments::default());
     let either = |run: &Run| match run.engine.is_simulated() {
@@ -187,4 +197,91 @@ fn tell_failure(
         output::json(&record)?;
     }
     Ok(failure)
+}
+
+/// Name of the experiment in its records.
+const NAME: &str = "run";
+
+/// `haltkick run --repeat N`: the same cell N times, each with its lock-free companion and a seed of its own; one record
+/// each, and the estimates that they give together.
+pub(super) fn repeat(args: &RunArgs, run: &Run, image: &Image, instruments: Instruments) -> Result<Exit> {
+    let stop = interrupt::catch()?;
+    let (engine, host) = (engine::kvm(image, &stop, instruments.live), Host::probe());
+    let (mut records, mut ending) = (Vec::new(), Ok(()));
+    for repetition in 0..args.repeat {
+        match once(args, run, image, (&engine, &host), repetition) {
+            Ok(of_run) => {
+                tell_of(args, repetition, &of_run)?;
+                records.extend(of_run);
+            }
+            Err(failure) => {
+                ending = Err(failure);
+                break;
+            }
+        }
+    }
+    let outline = outline(args, run);
+    if args.format == Format::Table && !records.is_empty() {
+        output::data(&table::summary(&Summary::new(&outline, &records), Detail::Verbose))?;
+    }
+    // The reason for an early end comes first: it explains whatever went wrong then.
+    ending.map(|()| if trust::lost(&outline, &records).is_empty() { Exit::Done } else { Exit::Untrusted })
+}
+
+fn once(
+    args: &RunArgs,
+    run: &Run,
+    image: &Image,
+    (engine, host): (Engine<'_>, &Host),
+    repetition: u32,
+) -> Result<Vec<Record>> {
+    let mut run = run.clone();
+    for guest in &mut run.guests {
+        guest.seed = guest.seed.wrapping_add(u64::from(repetition));
+    }
+    let cell = Cell {
+        id: NAME.into(),
+        arm: run.our(0).ours.lock.clone(),
+        role: Role::Arm,
+        setting: BTreeMap::new(),
+        run,
+        ideal: None,
+    };
+    let (run, place) = (&cell.run, cell.place(NAME, repetition, u64::from(repetition)));
+    let (seen, origin) = engine::run_cell(engine, &noise::around, run, host).map_err(|error| {
+        let failure = Failure::from(error);
+        Failure { message: format!("run {} of {}: {failure}", repetition + 1, args.repeat), ..failure }
+    })?;
+    let found = &seen.found;
+    let lock_free = if args.no_ideal {
+        Err(NO_IDEAL.into())
+    } else {
+        let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
+        companion(engine, run, image, work_rate)
+    };
+    Ok(records(run, found, &origin, Some(&place), &lock_free))
+}
+
+/// The outline that the records are sorted by: one arm at no setting, and the guests alongside its first.
+fn outline(args: &RunArgs, run: &Run) -> Outline {
+    let lock = &run.our(0).ours.lock;
+    let others = run.guests[1..].iter().map(|guest| beside(lock, &guest.name));
+    Outline {
+        experiment: NAME.into(),
+        title: format!("{} runs of {lock}", args.repeat),
+        blocks: args.repeat,
+        arms: std::iter::once(lock.clone()).chain(others).collect(),
+        ..Outline::default()
+    }
+}
+
+/// For programs the records; for people a sign of life.
+fn tell_of(args: &RunArgs, repetition: u32, records: &[Record]) -> Result<()> {
+    if args.format == Format::Json {
+        return records.iter().try_for_each(output::json);
+    }
+    let per_second = records.iter().map(|record| format!("{}/s", si(record.amount(THROUGHPUT))));
+    let per_second = per_second.collect::<Vec<_>>().join(", ");
+    output::talk(&format!("run {} of {}: {per_second}", repetition + 1, args.repeat));
+    Ok(())
 }

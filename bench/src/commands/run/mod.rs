@@ -2,7 +2,6 @@
 
 mod guests;
 mod linux;
-mod repeat;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     walls::confine(&needs)?;
     let run = calibrated(run, &image)?;
     let ended = match args.repeat > 1 {
-        true => repeat::run(args, &run, &image, instruments),
+        true => guests::repeat(args, &run, &image, instruments),
         false => guests::run(args, &run, &image, &instruments, Files { trace, folded }),
     }?;
     rounds::tell_of_too_few(std::iter::once(&run));
