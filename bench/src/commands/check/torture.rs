@@ -24,10 +24,11 @@ pub(super) struct Trial {
 pub(super) struct Kind {
     name: &'static str,
     pub(super) of: Part,
-    place: Place,
+    /// Settings of its place, as on the command line, without dashes.
+    place: &'static str,
     /// From one vCPU, which must not wait for itself, to more than a byte can number.
     vcpus: &'static [u32],
-    /// As on the command line, without dashes.
+    /// More of them, which win.
     settings: &'static str,
 }
 
@@ -41,26 +42,12 @@ pub(super) enum Part {
     Interrupts,
 }
 
-/// The place of a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// On this host, or on the engine of the command line.
-    Here,
-    /// On more pCPUs than most hosts have to spare.
-    Simulated,
-    /// There, with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
-    LateStores,
-}
-
-impl Place {
-    fn settings(self) -> &'static str {
-        match self {
-            Self::Here => "warmup=5ms window=25ms",
-            Self::Simulated => "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=2ms",
-            Self::LateStores => "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms",
-        }
-    }
-}
+/// Settings of the place of a trial: this host, or the engine of the command line.
+const HERE: &str = "warmup=5ms window=25ms";
+/// More pCPUs than most hosts have to spare.
+const ON_EIGHT: &str = "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=2ms";
+/// There, with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
+const LATE_STORES: &str = "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms";
 
 /// From one vCPU, which must not wait for itself, to 64.
 const FEW: &[u32] = &[1, 2, 3, 5, 8, 16, 64];
@@ -77,15 +64,15 @@ const CROWDED: &[u32] = &[4, 5, 8];
 impl Part {
     /// A kind of trials of this part, on this host.
     const fn here(self, vcpus: &'static [u32], name: &'static str, settings: &'static str) -> Kind {
-        Kind { name, of: self, place: Place::Here, vcpus, settings }
+        Kind { name, of: self, place: HERE, vcpus, settings }
     }
 
     const fn simulated(self, vcpus: &'static [u32], name: &'static str, settings: &'static str) -> Kind {
-        Kind { place: Place::Simulated, ..self.here(vcpus, name, settings) }
+        Kind { place: ON_EIGHT, ..self.here(vcpus, name, settings) }
     }
 
     const fn late_stores(self, name: &'static str, settings: &'static str) -> Kind {
-        Kind { place: Place::LateStores, ..self.here(SIMULATED, name, settings) }
+        Kind { place: LATE_STORES, ..self.here(SIMULATED, name, settings) }
     }
 }
 
@@ -240,7 +227,7 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
 
 fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
     let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
-    let (place, own) = (kind.place.settings(), kind.settings);
+    let (place, own) = (kind.place, kind.settings);
     let mut settings = format!("pv={switch} vcpus={vcpus} {place} watchdog=10s drain=on {own}");
     if vcpus > MOST_OF_ANY_SLICE {
         settings += " slice=50us";

@@ -154,16 +154,11 @@ fn show(findings: &[Finding]) -> String {
         let (first, more) = lines.split_first().expect("there is a value");
         let _ = writeln!(text, "{style}{mark:<8}{style:#}{:<20} {}", finding.name, first.trim_start());
         let dim = Style::new().dimmed();
-        for line in more {
+        let why = paragraph(&finding.why, INDENT).into_iter().map(|line| format!("{dim}{line}{dim:#}"));
+        let change = finding.change.iter().map(|change| format!("to change it: {change}"));
+        let change = change.flat_map(|change| paragraph(&change, INDENT));
+        for line in more.iter().cloned().chain(why).chain(change) {
             let _ = writeln!(text, "{line}");
-        }
-        for line in paragraph(&finding.why, INDENT) {
-            let _ = writeln!(text, "{dim}{line}{dim:#}");
-        }
-        if let Some(change) = &finding.change {
-            for line in paragraph(&format!("to change it: {change}"), INDENT) {
-                let _ = writeln!(text, "{line}");
-            }
         }
     }
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
