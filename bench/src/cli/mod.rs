@@ -1,10 +1,8 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
-mod check;
-mod conduct;
 pub(crate) mod gone;
+mod lock;
 mod sweep;
-mod worst;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -21,10 +19,8 @@ use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
-pub(crate) use check::{CheckArgs, JudgeArgs, Language};
-pub(crate) use conduct::{Conduct, LoadTo, Patience};
-pub(crate) use sweep::{BisectArgs, SweepArgs};
-pub(crate) use worst::{PointsChoice, TakeChoice, WorstArgs};
+pub(crate) use lock::{CheckArgs, JudgeArgs, Language, PointsChoice, TakeChoice, WorstArgs};
+pub(crate) use sweep::{BisectArgs, Conduct, LoadTo, Patience, SweepArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -90,19 +86,19 @@ pub(crate) enum Command {
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<BenchArgs>),
     /// Vary settings, and compare: an experiment without a file
-    #[command(after_help = sweep::EXAMPLES)]
+    #[command(after_help = sweep::SWEEP_EXAMPLES)]
     Sweep(Box<SweepArgs>),
     /// Say what losing the CPU costs at each instruction of a lock, on a simulated machine
-    #[command(after_help = worst::EXAMPLES)]
+    #[command(after_help = lock::WORST_EXAMPLES)]
     Worst(Box<WorstArgs>),
     /// Put a lock object through torture: does it exclude, wake, end?
-    #[command(after_help = check::EXAMPLES)]
+    #[command(after_help = lock::CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
     /// Answer a question in a sentence: what do paravirtual spinlocks gain?
     #[command(after_help = ANSWER_EXAMPLES)]
     Answer(Box<AnswerArgs>),
     /// Judge a lock object: check, figures next to those of qspinlock, worst points
-    #[command(after_help = check::JUDGE_EXAMPLES)]
+    #[command(after_help = lock::JUDGE_EXAMPLES)]
     Judge(JudgeArgs),
     /// Tell `git bisect run` whether a lock or kernel is slower than another
     #[command(after_help = sweep::BISECT_EXAMPLES)]
