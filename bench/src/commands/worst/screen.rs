@@ -12,7 +12,7 @@ use haltkick_vmm::worst::{
 };
 use haltkick_vmm::{Run, RunError};
 
-use super::asked::Asked;
+use super::Asked;
 use super::places::Places;
 use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Situation, Tried, Tries, Worst};
 use crate::cli::WorstArgs;

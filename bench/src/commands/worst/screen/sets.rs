@@ -9,7 +9,7 @@ use haltkick_vmm::worst::{Attempt, Baseline, Effect, Occurrence, Scope, replay, 
 use super::{Planned, Progress, Screen, cuts};
 use crate::analysis::statistics::median;
 use crate::analysis::worst::{Member, Row, Set, Situation};
-use crate::commands::worst::asked::Asked;
+use crate::commands::worst::Asked;
 use crate::results::directory;
 use crate::text::exit::{Exit, Failure, Result};
 
