@@ -48,31 +48,32 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
 fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
     let entry = image.locks.last().expect("it was linked").clone();
-    let job = Job {
+    let mut job = Job {
         args,
         object,
         lock: entry.name.clone(),
         image,
         allowed: cpulist::allowed()?,
         least_slice: Cell::new(None),
+        rate: None,
     };
     let forms = [(entry.has_native(), false), (entry.has_paravirt(), true)];
     let forms: Vec<bool> = forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| pv).collect();
     let trials = torture::trials(&entry, &forms);
-    let probe = job.of_trial(&trials[0], 1, None)?;
+    let probe = job.of_trial(&trials[0], 1)?;
     let from = ImageArgs { guest: args.guest.clone(), trust_image: args.trust_image };
     guest_image::check_trust(&from, &job.image, std::iter::once(&probe.engine))?;
     walls::confine(&job.needs(&trials))?;
     let stop = interrupt::catch()?;
     let engine = engine::kvm(&job.image, &stop, None);
-    let rate = match probe.work_rate {
+    job.rate = Some(match probe.work_rate {
         Some(rate) => rate,
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
-    };
+    });
     let mut tried = Tried::of(&entry, &forms);
     tried.cases.plan(trials.iter().map(|trial| trial.name.as_str()));
     let begin = Instant::now();
-    let ended = job.torture(&trials, rate, &engine, &mut tried);
+    let ended = job.torture(&trials, &engine, &mut tried);
     let suite = format!("haltkick check {}", object.display());
     let is_text = tried.cases.print(&suite, args.format)?;
     match ended {
@@ -100,6 +101,8 @@ struct Job<'a> {
     allowed: CpuList,
     /// Shorter slices are too short for this host.
     least_slice: Cell<Option<Span>>,
+    /// The work rate of this host, once it is known.
+    rate: Option<u64>,
 }
 
 /// Slices in which a guest gets to work on every host that was met; 60 us were too short on one.
@@ -107,13 +110,7 @@ const SLICE_OF_SLOW_HOSTS: Span = Span(Duration::from_micros(200));
 
 impl Job<'_> {
     /// Runs trials until the time is over, one of each kind in any case.
-    fn torture(
-        &self,
-        trials: &[Trial],
-        rate: u64,
-        engine: engine::Engine<'_>,
-        tried: &mut Tried,
-    ) -> Result<()> {
+    fn torture(&self, trials: &[Trial], engine: engine::Engine<'_>, tried: &mut Tried) -> Result<()> {
         let begin = Instant::now();
         let first = self.args.settings.given("seed").map_or(1, Value::to);
         for seed in first.. {
@@ -128,7 +125,7 @@ impl Job<'_> {
                     tried.unreached = if seed == first { trials.len() - number } else { 0 };
                     return if tried.runs() > 0 { Ok(()) } else { Err(tried.nothing()) };
                 }
-                self.make(trial, seed, rate, engine, tried)?;
+                self.make(trial, seed, engine, tried)?;
             }
             if tried.runs() == 0 {
                 return Err(tried.nothing());
@@ -138,15 +135,8 @@ impl Job<'_> {
     }
 
     /// Makes one run.
-    fn make(
-        &self,
-        trial: &Trial,
-        seed: u64,
-        rate: u64,
-        engine: engine::Engine<'_>,
-        tried: &mut Tried,
-    ) -> Result<()> {
-        let run = match self.of_trial(trial, seed, Some(rate)) {
+    fn make(&self, trial: &Trial, seed: u64, engine: engine::Engine<'_>, tried: &mut Tried) -> Result<()> {
+        let run = match self.of_trial(trial, seed) {
             Ok(run) => run,
             // A trial that this host or engine cannot make is left out, and the verdict says so.
             Err(failure) => {
@@ -161,7 +151,7 @@ impl Job<'_> {
                     "{reason}: from here on, slices of trials are {SLICE_OF_SLOW_HOSTS} at least"
                 ));
                 self.least_slice.set(Some(SLICE_OF_SLOW_HOSTS));
-                return self.make(trial, seed, rate, engine, tried);
+                return self.make(trial, seed, engine, tried);
             }
             Err(error @ (RunError::Usage(_) | RunError::HostLacks(_) | RunError::SliceTooShort(_))) => {
                 tried.left_out(trial, error.into());
@@ -182,7 +172,7 @@ impl Job<'_> {
 
     /// The needs of these trials: each asks for what it uses.
     fn needs(&self, trials: &[Trial]) -> Needs {
-        let runs: Vec<Run> = trials.iter().filter_map(|trial| self.of_trial(trial, 1, None).ok()).collect();
+        let runs: Vec<Run> = trials.iter().filter_map(|trial| self.of_trial(trial, 1).ok()).collect();
         Needs::of(&runs)
     }
 
@@ -205,13 +195,13 @@ impl Job<'_> {
         Ok(self.args.settings.clone().over(&settings))
     }
 
-    fn of_trial(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<Run> {
+    fn of_trial(&self, trial: &Trial, seed: u64) -> Result<Run> {
         let supply = Supply { image: &self.image, allowed: &self.allowed };
         let mut run = self.settings(trial, seed)?.resolve(supply)?;
         if run.engine.is_simulated() {
             run.watchdog = run.watchdog.map(|watchdog| watchdog.min(trial.simulated_patience()));
         } else {
-            run.work_rate = run.work_rate.or(work_rate);
+            run.work_rate = run.work_rate.or(self.rate);
         }
         // It cannot say which vCPUs have left.
         run.drain &= !matches!(run.engine, Engine::Qemu(_));
@@ -267,7 +257,8 @@ mod tests {
             let entry = locks.find(|lock| lock.lock_flags().has(LockFlags::HAS_READERS) == readers);
             let entry = entry.unwrap().clone();
             let (object, lock, allowed) = (Path::new("x.o"), entry.name.clone(), CpuList(vec![0, 1]));
-            let job = Job { args: &args, object, lock, image, allowed, least_slice: Cell::default() };
+            let job =
+                Job { args: &args, object, lock, image, allowed, least_slice: Cell::default(), rate: None };
             let run = |trial: &Trial| {
                 let supply = Supply { image: &job.image, allowed: &job.allowed };
                 let resolved = job.settings(trial, 1).unwrap().resolve(supply);
