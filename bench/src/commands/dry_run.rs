@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use haltkick_vmm::Span;
 
@@ -11,16 +12,16 @@ use crate::analysis::summary::{Comparison, Summary, trust};
 use crate::analysis::{consistency, power};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
-use crate::measure::progress::{self, Planned};
+use crate::measure::progress::Planned;
 use crate::measure::session::{MOST_TIMES_PLANNED, Rule};
 use crate::record::place::Role;
 use crate::results::manifest::Manifest;
 use crate::text::output;
 use crate::text::quantity::{patience, percent, significant};
 
-/// The cells in the order of the file, then how many runs that is, and how long they take. What they can show is known by earlier
+/// The cells in the order of the file, then how many runs that is, and the time that they take. What they can show is known by earlier
 /// results.
-pub(super) fn show(plan: &Plan, rule: Rule, pace: Pace, earlier: Option<&Earlier>) -> String {
+pub(super) fn show(plan: &Plan, rule: Rule, time: Duration, earlier: Option<&Earlier>) -> String {
     let axes = plan.outline.axes.iter().map(|axis| axis.key.clone());
     let shows = earlier.map(|_| SHOWS.to_owned());
     let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window"].map(String::from)).chain(shows);
@@ -32,27 +33,17 @@ pub(super) fn show(plan: &Plan, rule: Rule, pace: Pace, earlier: Option<&Earlier
     }));
     let mut text = aligned(&lines);
     let cells = plan.cells().count();
-    let whole = progress::of_whole(plan, rule.blocks, pace.slowdown) / pace.at_a_time;
     let _ = writeln!(
         text,
         "\n{cells} cells in each of {} blocks: {} runs, about {}",
         rule.blocks,
         cells * rule.blocks as usize,
-        patience(whole.as_secs_f64())
+        patience(time.as_secs_f64())
     );
     for remark in remarks(plan, rule).into_iter().chain(what_shows(plan, blocks, earlier)) {
         let _ = writeln!(text, "{remark}");
     }
     text
-}
-
-/// How fast cells are made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Time that a simulated cell takes over the time that it was to take, if that was tried.
-    pub(super) slowdown: Option<f64>,
-    /// Cells that are made at the same time.
-    pub(super) at_a_time: u32,
 }
 
 /// Head of the column with the smallest difference that can be shown.
@@ -191,14 +182,12 @@ pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier>
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
     use crate::results::directory::{self, Directory};
     use crate::text::output::to_indented_json;
 
-    const PACE: Pace = Pace { slowdown: None, at_a_time: 1 };
+    const TIME: Duration = Duration::from_secs(5);
 
     fn rule(blocks: u32) -> Rule {
         Rule { blocks, target_precision: None, max_time: None, retries: 0, ends_in_vain: None }
@@ -208,7 +197,7 @@ mod tests {
     fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
-        let text = show(&plan, rule(4), PACE, None);
+        let text = show(&plan, rule(4), TIME, None);
         for cell in plan.cells() {
             let is_its = |line: &&str| line.ends_with(&format!(" {}", cell.id));
             assert_eq!(text.lines().filter(is_its).count(), 1, "{text}");
@@ -221,7 +210,7 @@ mod tests {
             max_time: Some(Duration::from_secs(85)),
             ..rule(4)
         };
-        let text = show(&plan, rule, PACE, None);
+        let text = show(&plan, rule, TIME, None);
         for remark in ["known to 8 %, 80 at most", "again, 2 times at most", "after 1 min 25 s"] {
             assert!(text.contains(remark), "{remark}: {text}");
         }
@@ -232,14 +221,14 @@ mod tests {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compared().control("b");
         let plan = sketch.plan(24);
-        assert!(show(&plan, rule(24), PACE, None).contains("'b/a' that 24 blocks can show is not known"));
+        assert!(show(&plan, rule(24), TIME, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
         let mut headline = world.summary(&before).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
-        let text = show(&plan, rule(24), PACE, Some(&earlier));
+        let text = show(&plan, rule(24), TIME, Some(&earlier));
         let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
         assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
         assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");

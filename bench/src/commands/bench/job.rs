@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs, Run};
 
 use crate::cli::{Conduct, ImageArgs};
-use crate::commands::dry_run::Pace;
 use crate::commands::{guest_image, interrupt};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
@@ -22,7 +21,7 @@ use crate::measure::ahead::{Ahead, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::kernels::{self, Versions};
-use crate::measure::progress::Progress;
+use crate::measure::progress::{Progress, of_whole};
 use crate::measure::session::{Rule, Session};
 use crate::record::{Record, settings};
 use crate::results::directory::{self, Directory};
@@ -183,15 +182,15 @@ impl Job {
         Ok((directory, manifest, records, ending.and(written)))
     }
 
-    /// How fast the cells will be made, `jobs` at the same time if all are simulated: some of those are tried.
-    pub(super) fn pace(&self, jobs: Option<NonZeroUsize>) -> Result<Pace> {
-        let Some(jobs) = jobs else { return Ok(Pace { slowdown: None, at_a_time: 1 }) };
+    /// About how long so many blocks will take, `jobs` cells at the same time if all are simulated: some of those are tried.
+    pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
+        let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
         let stop = interrupt::catch()?;
         walls::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
         let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
         // Not more than there are cells in a block.
         let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);
-        Ok(Pace { slowdown, at_a_time: u32::try_from(at_a_time).unwrap_or(u32::MAX) })
+        Ok(of_whole(&self.plan, blocks, slowdown) / u32::try_from(at_a_time).unwrap_or(u32::MAX))
     }
 
     /// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.

@@ -83,8 +83,9 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.check()?;
     if conduct.dry_run {
         let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
-        let pace = job.pace(job.jobs(conduct.jobs)?)?;
-        output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
+        let rule = job.rule(conduct);
+        let time = job.time(rule.blocks, job.jobs(conduct.jobs)?)?;
+        output::data(&dry_run::show(&job.plan, rule, time, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
     // Runs that cannot be simulated at the same time are refused before there is a directory.
