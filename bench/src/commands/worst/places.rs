@@ -138,18 +138,11 @@ impl<'a> Places<'a> {
 
     /// Source lines of the lock in `all` of which nothing is in `reached`.
     pub(super) fn unreached_lines(&self, all: &[u64], reached: &BTreeSet<u64>) -> Vec<String> {
-        let (mut seen, mut unseen) = (BTreeSet::new(), BTreeSet::new());
-        for address in all {
-            let lines = self.of_author(*address);
-            if let Some(line) = lines.first().map(ToString::to_string) {
-                if reached.contains(address) {
-                    seen.insert(line)
-                } else {
-                    unseen.insert(line)
-                };
-            }
-        }
-        unseen.into_iter().filter(|line| !seen.contains(line)).collect()
+        let lines = |is_reached: bool| -> BTreeSet<String> {
+            let those = all.iter().filter(|address| reached.contains(*address) == is_reached);
+            those.filter_map(|address| Some(self.of_author(*address).first()?.to_string())).collect()
+        };
+        lines(false).difference(&lines(true)).cloned().collect()
     }
 }
 
