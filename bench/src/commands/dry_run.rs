@@ -26,7 +26,8 @@ pub(super) fn show(plan: &Plan, rule: Rule, time: Duration, earlier: Option<&Ear
     let shows = earlier.map(|_| SHOWS.to_owned());
     let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window"].map(String::from)).chain(shows);
     let mut lines = vec![heads.chain(["cell".to_owned()]).collect::<Vec<_>>()];
-    let blocks = blocks_of_verdict(plan, rule);
+    // A verdict rests on these.
+    let blocks = plan.outline.trial_blocks.unwrap_or(rule.blocks);
     lines.extend(plan.cells().map(|cell| {
         let shows = earlier.map(|earlier| smallest_difference(plan, cell, blocks, earlier));
         line(plan, cell, shows)
@@ -48,11 +49,6 @@ pub(super) fn show(plan: &Plan, rule: Rule, time: Duration, earlier: Option<&Ear
 
 /// Head of the column with the smallest difference that can be shown.
 const SHOWS: &str = "shows";
-
-/// Blocks that a verdict rests on.
-fn blocks_of_verdict(plan: &Plan, rule: Rule) -> u32 {
-    plan.outline.trial_blocks.unwrap_or(rule.blocks)
-}
 
 /// Column of the arm that the headline compares; empty in the other lines, and where nothing is known of the setting.
 fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier) -> String {

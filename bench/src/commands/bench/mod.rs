@@ -4,7 +4,7 @@ mod job;
 mod load;
 mod quiet;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use haltkick_vmm::Needs;
@@ -91,12 +91,8 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     // Runs that cannot be simulated at the same time are refused before there is a directory.
     job.jobs(conduct.jobs)?;
     quiet::wait(&conduct.patience, &job.plan)?;
-    let directory = Directory::create(&output(conduct, job)?)?;
-    run_all(conduct, job, directory, vec![])
-}
-
-fn output(conduct: &Conduct, job: &Job) -> Result<PathBuf> {
-    conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)
+    let path = conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)?;
+    run_all(conduct, job, Directory::create(&path)?, vec![])
 }
 
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
