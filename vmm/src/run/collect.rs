@@ -119,9 +119,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let mut all = Books::default();
     finished.iter().for_each(|vcpu| all.add(&vcpu.account.books));
     if let Some(switched) = switched {
-        all.preemptions_by.add(&switched.preemptions);
-        all.preempted_ns_by.add(&switched.preempted_ns);
-        all.lost_ns_by.add(&switched.lost_ns);
+        all.add(&switched.books);
     }
     let exact = (!run.has_vcpu_threads() || switched.is_some()) && run.attribution;
     let injected = run.deschedule.is_some() && run.attribution;

@@ -22,7 +22,7 @@ use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
 use crate::sched::run_delay::SchedStat;
-use crate::sched::switch_books::{Frame, SwitchBooks, Switched};
+use crate::sched::switch_books::{SwitchBooks, Switched};
 use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -281,17 +281,10 @@ impl Supervised<'_> {
     /// Enters into the books what has been reported since the last time.
     fn read_switches(&mut self) {
         let (Some(books), Ok(probe)) = (&mut self.books, self.guest.watcher.reports()) else { return };
-        let Moment { ns, tsc } = Moment::now();
-        let frame = Frame {
-            window: &self.guest.window,
-            clock: GuestClock {
-                now: Moment { ns, tsc: self.guest.tsc.of_host(tsc) },
-                rate: self.guest.tsc.rate(),
-            },
-            halts_in_kernel: self.guest.halts_in_kernel,
-        };
+        let (guest, Moment { ns, tsc }) = (self.guest, Moment::now());
+        let clock = GuestClock { now: Moment { ns, tsc: guest.tsc.of_host(tsc) }, rate: guest.tsc.rate() };
         probe.drain(|switch| {
-            let what = books.enter(&switch, &frame);
+            let what = books.enter(&switch, guest, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
                 recorder.note(switch.at_ns, what.of_guest(self.guest.first_vcpu));
             }
