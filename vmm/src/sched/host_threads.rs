@@ -3,7 +3,7 @@
 //! Sleep is [`std::thread::park`], kick is `unpark`: a token that is latched when the thread does not sleep, which is
 //! what `pv_kick` asks for.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::Duration;
@@ -41,6 +41,12 @@ pub(crate) struct HostThreads<'a> {
     plan: Option<Plan>,
 }
 
+/// The places of a vCPU that its thread and those that kick it tell apart, by their numbers below.
+const PLACES: [Where; 4] = [Where::NotStarted, Where::Runnable, Where::Asleep, Where::Left];
+const RUNNABLE: u8 = 1;
+const ASLEEP: u8 = 2;
+const LEFT: u8 = 3;
+
 /// One vCPU's thread, as seen by the others.
 #[derive(Default)]
 struct VcpuThread {
@@ -49,11 +55,8 @@ struct VcpuThread {
     /// To end KVM_RUN.
     thread: OnceLock<Thread>,
     kicks: AtomicU64,
-    /// SeqCst, with `left`: [`HostThreads::all_asleep`] looks at all of them.
-    asleep: AtomicBool,
-    left: AtomicBool,
-    /// It may run.
-    begun: AtomicBool,
+    /// Its place in [`PLACES`]. SeqCst: [`HostThreads::all_asleep`] looks at all of them.
+    at: AtomicU8,
     /// Until it is started.
     vcpu: Mutex<Option<Vcpu>>,
     /// Once it has ended.
@@ -105,7 +108,9 @@ impl Scheduler for Vec<HostThreads<'_>> {
     }
 
     fn whereabouts(&self) -> Vec<Whereabouts> {
-        self.iter().flat_map(HostThreads::whereabouts).collect()
+        let threads = self.iter().flat_map(|of_guest| &of_guest.threads);
+        // Relaxed: shown.
+        threads.map(|of| PLACES[usize::from(of.at.load(Ordering::Relaxed))].into()).collect()
     }
 
     fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
@@ -167,25 +172,9 @@ impl<'a> HostThreads<'a> {
         self.turns.end();
     }
 
-    /// Lists the places of the guest's vCPUs, as far as their threads say.
-    fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
-        self.threads.iter().map(|of| {
-            // Relaxed: shown.
-            let [begun, asleep, left] =
-                [&of.begun, &of.asleep, &of.left].map(|is| is.load(Ordering::Relaxed));
-            let at = match (left, asleep) {
-                (true, _) => Where::Left,
-                (false, true) => Where::Asleep,
-                (false, false) if !begun => Where::NotStarted,
-                (false, false) => Where::Runnable,
-            };
-            at.into()
-        })
-    }
-
     fn all_asleep(&self) -> bool {
-        let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);
-        let idle = |thread: &VcpuThread| left(thread) || thread.asleep.load(Ordering::SeqCst);
+        let left = |thread: &VcpuThread| thread.at.load(Ordering::SeqCst) == LEFT;
+        let idle = |thread: &VcpuThread| left(thread) || thread.at.load(Ordering::SeqCst) == ASLEEP;
         !self.threads.iter().all(left) && (self.threads.iter().all(idle) || self.all_halt_in_kernel())
     }
 
@@ -220,7 +209,7 @@ impl<'a> HostThreads<'a> {
         if let Err(lost) = cpus::check_pinned(cpus) {
             _ = self.run.pinning_lost.set(lost);
         }
-        of_vcpu.left.store(true, Ordering::SeqCst);
+        of_vcpu.at.store(LEFT, Ordering::SeqCst);
         // A turn to start that it has not given back.
         self.starts(vcpu.id);
         // Relaxed: a count.
@@ -235,8 +224,9 @@ impl<'a> HostThreads<'a> {
     fn may_start(&self, vcpu: u32) -> bool {
         // The turns' mutex comes between this and the writes of the boot vCPU.
         let may = if vcpu == 0 && self.run.shared.is_some() { self.may_boot() } else { self.turns.take() };
-        // Relaxed: shown.
-        self.threads[vcpu as usize].begun.store(may, Ordering::Relaxed);
+        if may {
+            self.threads[vcpu as usize].at.store(RUNNABLE, Ordering::SeqCst);
+        }
         may
     }
 
@@ -346,14 +336,14 @@ impl<'a> HostThreads<'a> {
             observer.stops(self.run.number_of(vcpu), since_ns, || Where::Asleep);
         }
         self.run.watcher.thread_does(vcpu, ThreadDoes::Waits);
-        let asleep = &self.threads[vcpu as usize].asleep;
-        asleep.store(true, Ordering::SeqCst);
+        let at = &self.threads[vcpu as usize].at;
+        at.store(ASLEEP, Ordering::SeqCst);
         std::thread::park();
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
         if self.run.stopping() {
             return Some(Whereabouts { at: Where::Asleep, since_ns: Some(since_ns) });
         }
-        asleep.store(false, Ordering::SeqCst);
+        at.store(RUNNABLE, Ordering::SeqCst);
         observer.runs(self.run.number_of(vcpu), None, now_ns(), |at_ns| self.run.window.contains(at_ns));
         None
     }
@@ -390,9 +380,9 @@ impl<'a> HostThreads<'a> {
         // Relaxed: a count.
         thread.kicks.fetch_add(1, Ordering::Relaxed);
         // It is awake from now on, even if the host does not run it yet: a run ends in which all sleep.
-        let asleep = thread.asleep.swap(false, Ordering::SeqCst);
+        let slept = thread.at.compare_exchange(ASLEEP, RUNNABLE, Ordering::SeqCst, Ordering::SeqCst);
         thread.unpark();
-        Some(asleep)
+        Some(slept.is_ok())
     }
 }
 
