@@ -25,13 +25,6 @@ impl Account {
         Self { at, since_ns: now_ns, turns, books, record }
     }
 
-    /// Begins anew, as that of a vCPU that is ready from `now_ns` on.
-    pub(crate) fn begin(&mut self, now_ns: u64) {
-        let timeline = self.books.timeline.take();
-        *self = Self::new(Where::Ready, now_ns);
-        self.books.timeline = timeline;
-    }
-
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts { at: self.at, since_ns: Some(self.since_ns) }
     }
