@@ -16,6 +16,7 @@ use crate::guest::Activity;
 use crate::host::error::Refused;
 use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};
+use crate::image::object::MOST_POINTS;
 
 /// The vCPUs to take off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +89,16 @@ pub struct Deschedule {
 const LENGTHS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
 
 impl Deschedule {
-    /// Whether this can be done to `lock` of `image` in `workload`; if not, why, in one line.
+    /// Checks that this can be done to `lock` of `image` in `workload`. Returns the number of the point, if it is to be at one.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), Refused> {
+    pub(crate) fn check(
+        &self,
+        lock: &Entry,
+        workload: &Entry,
+        image: &Image,
+    ) -> Result<Option<u32>, Refused> {
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "deschedule", message);
         let length = self.length;
         refuse_if(!LENGTHS.contains(&length), format!("for={length:?} is out of range: 1us to 10s"))?;
@@ -116,20 +122,25 @@ impl Deschedule {
             let (name, all) = (&workload.name, names(all));
             let message =
                 format!("no vCPU holds or awaits a lock in workload '{name}': {what} use one of {all}");
-            return refuse_if(true, message);
+            return Err(Refused::new("deschedule", message));
         }
-        let Some(at) = &self.at else { return Ok(()) };
-        let Some(point) = image.points.iter().find(|point| point.name == *at) else {
-            return refuse_if(true, format!("unknown point '{at}': there is {}", names(&image.points)));
+        let Some(at) = &self.at else { return Ok(None) };
+        let Some(position) = image.points.iter().position(|point| point.name == *at) else {
+            let message = format!("unknown point '{at}': there is {}", names(&image.points));
+            return Err(Refused::new("deschedule", message));
         };
         let with = names(image.locks.iter().filter(|lock| lock.has_points()));
         refuse_if(!lock.has_points(), format!("lock '{}' has no points: use {with}", lock.name))?;
-        let Some(doing) = Target::of_point(point) else { return Ok(()) };
-        let (wanted, passes) = (self.target.name(), doing.name());
-        refuse_if(
-            !is_random && self.target != doing,
-            format!("no {wanted} passes '{at}': use {passes} or random, or another point"),
-        )
+        if let Some(doing) = Target::of_point(&image.points[position]).filter(|_| !is_random) {
+            let (wanted, passes) = (self.target.name(), doing.name());
+            let message = format!("no {wanted} passes '{at}': use {passes} or random, or another point");
+            refuse_if(self.target != doing, message)?;
+        }
+        let message = format!(
+            "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
+        );
+        Refused::when(position >= MOST_POINTS, "", message)?;
+        Ok(Some(position as u32))
     }
 
     /// Refuses what needs to be known of a vCPU of a Linux guest.
