@@ -236,7 +236,7 @@ fn machine(
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
         patch: asked.ours.patch.then_some(Patch { lock: chosen.lock as usize, pv: asked.guest.pv }),
-        pool_bytes: pool_bytes(asked, image, chosen),
+        pool_bytes: pool_bytes(asked, image, chosen.workload as usize),
         trace_sections,
         ..asked.machine()
     };

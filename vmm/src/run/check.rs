@@ -28,9 +28,7 @@ pub fn most_at_a_time(run: &Run, image: &Image) -> Option<u64> {
     let needed = run.ours().map(|asked| {
         // A workload that does not exist is refused elsewhere.
         let workload = image.workloads.iter().position(|entry| entry.name == asked.ours.workload);
-        let pool =
-            |workload| pool_bytes(asked, image, Chosen { lock: 0, workload: workload as u32, point: None });
-        most_bytes(asked, image, workload.map_or(0, pool))
+        most_bytes(asked, image, workload.map_or(0, |workload| pool_bytes(asked, image, workload)))
     });
     Some((available()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
 }
@@ -42,7 +40,7 @@ pub(crate) fn choose(run: &Run, image: &Image) -> Result<Vec<Chosen>, RunError> 
     let needed = run
         .ours()
         .zip(&chosen)
-        .map(|(asked, chosen)| most_bytes(asked, image, pool_bytes(asked, image, *chosen)));
+        .map(|(asked, chosen)| most_bytes(asked, image, pool_bytes(asked, image, chosen.workload as usize)));
     check_memory(needed, available())?;
     Ok(chosen)
 }
