@@ -316,7 +316,7 @@ impl Supervised<'_> {
     }
 
     fn open_window(&mut self, scheduler: &dyn Scheduler) {
-        self.observed.at_open = scheduler.sched_stats(self.guest.index);
+        self.observed.sched_stats[0] = scheduler.sched_stats(self.guest.index);
         self.observed.quota[0] = self.guest.quota_counts();
         self.guest.window.open(self.guest.clock.now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
@@ -329,7 +329,7 @@ impl Supervised<'_> {
         self.guest.window.close(self.guest.clock.now_ns());
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
-        self.observed.at_close = scheduler.sched_stats(self.guest.index);
+        self.observed.sched_stats[1] = scheduler.sched_stats(self.guest.index);
         self.observed.quota[1] = self.guest.quota_counts();
     }
 
@@ -566,10 +566,8 @@ pub(crate) struct Observed {
     pub(crate) cpu_at_open: Duration,
     /// CPU time of the process in the window.
     pub(crate) cpu_time: Duration,
-    /// Scheduling statistics of each vCPU's thread at the opening of the window, where vCPUs have threads.
-    pub(crate) at_open: Vec<Option<SchedStat>>,
-    /// Scheduling statistics of each vCPU's thread at the close of the window.
-    pub(crate) at_close: Vec<Option<SchedStat>>,
+    /// Scheduling statistics of each vCPU's thread at the opening of the window and at its close, where vCPUs have threads.
+    pub(crate) sched_stats: [Vec<Option<SchedStat>>; 2],
     /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
     pub(crate) quota: [Option<KernelThrottled>; 2],
     /// How many times its length the window took: more than once where too few sections were done in it.
