@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use haltkick_fuzzing::Script;
 
@@ -13,13 +12,13 @@ use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::clock::{Moment, SimulatedClock};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::{Notes, Observer};
+use crate::sched::Rules;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
-use crate::sched::{Rules, Sched, Share};
 
 use super::LOCKS;
 
@@ -30,15 +29,14 @@ pub(super) const HONEST: usize = 0;
 /// Properties of the guests and of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
-    pub(super) share: Share,
+    /// With slices of [`SLICE_NS`].
+    pub(super) rules: Rules,
     pub(super) pcpus: usize,
     pub(super) queues: Queues,
     /// How many guests mean harm.
     pub(super) hostile: usize,
     /// vCPUs of each guest.
     pub(super) vcpus: u32,
-    pub(super) grace: bool,
-    pub(super) kick_yields: bool,
     /// The behaviour of hostile vCPUs.
     pub(super) attack: Attack,
 }
@@ -149,19 +147,12 @@ impl<'a, 's> World<'a, 's> {
         notes: &'a Notes,
         script: Script<'s>,
     ) -> Self {
-        let rules = Rules {
-            sched: Sched::Vmm,
-            share: setting.share,
-            slice: Duration::from_nanos(SLICE_NS),
-            grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
-            kick_yields: setting.kick_yields,
-        };
         // The driver says what they come back with.
         let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
         let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
-        let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
+        let core = Core::new(setting.rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
             let rings = Rings::default();
             // It is set as seldom as a real one.
@@ -387,17 +378,8 @@ mod tests {
     fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
         let (ground, clock) = (Ground::new(Clock::Host), SimulatedClock::default());
         let guests = [ground.guest(2)];
-        let (share, queues, attack) = (Share::Vcpu, Queues::PerPcpu, Attack::Anything);
-        let setting = Setting {
-            share,
-            pcpus: 4,
-            queues,
-            hostile: 0,
-            vcpus: 2,
-            grace: false,
-            kick_yields: false,
-            attack,
-        };
+        let (rules, queues, attack) = (Rules::default(), Queues::PerPcpu, Attack::Anything);
+        let setting = Setting { rules, pcpus: 4, queues, hostile: 0, vcpus: 2, attack };
         let world = World::new(setting, &guests, &clock, &ground.notes, Script::new(&[]));
         let World { core, mut slots, .. } = world;
         let mut begins = |number: u32| {
