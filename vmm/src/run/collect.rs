@@ -437,6 +437,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
         waits: if in_kernel { halts(vcpu) } else { Some(books.waits) },
         kicks: (!in_kernel).then_some(books.kicks),
         timeline: books.timeline.clone(),
+        ..VcpuOutcome::default()
     }
 }
 
