@@ -25,28 +25,30 @@ impl<'a> Simulated<'a> {
         }
         while let Some(last) = self.core.next_ran_on() {
             let (topology, idle) = (&self.machine.topology, &self.core.idle.set);
-            let placed = place(self.machine.model.placement, last, topology, (&state.used, idle));
+            let is_used = |pcpu: u32| state.slot_of[pcpu as usize] != usize::MAX;
+            let placed = place(self.machine.model.placement, last, topology, idle, is_used);
             let Some(pcpu) = placed else { return };
             self.looks(state, state.slot_of[pcpu as usize], state.now_ps);
         }
     }
 }
 
-/// The pCPU for a vCPU that ran on `last`, a pure function of which of the pCPUs that are `used` by the run are `idle`, and where they are.
+/// The pCPU for a vCPU that ran on `last`, a pure function of which pCPUs are `idle`, which are used by the run, and where they are.
 /// If that one is busy, Linux looks among those that share its cache, first for a core none of whose threads works; a work-conserving
 /// scheduler then goes farther away, instead of waiting.
 fn place(
     policy: Placement,
     last: Option<u32>,
     topology: &Topology,
-    (used, idle): (&PcpuSet, &PcpuSet),
+    idle: &PcpuSet,
+    is_used: impl Fn(u32) -> bool,
 ) -> Option<u32> {
     // Hops between the sockets, then whether the cluster is another one.
     let distance = |from: u32, to: u32| {
         let (from, to) = (topology.place(from), topology.place(to));
         (topology.hops(from.socket, to.socket), from.cluster != to.cluster)
     };
-    let is_busy = |pcpu| used.contains(pcpu) && !idle.contains(pcpu);
+    let is_busy = |pcpu| is_used(pcpu) && !idle.contains(pcpu);
     match policy {
         Placement::Lowest => idle.iter().next(),
         Placement::Last => wakes_on(last, idle, |pcpu| {
@@ -69,7 +71,7 @@ mod tests {
     fn placed(policy: Placement, last: Option<u32>, idle: &[u32]) -> Option<u32> {
         let hops = [vec![0, 1, 2], vec![1, 0, 1], vec![2, 1, 0]];
         let topology = Topology::new([3, 4, 2], Some(2), Some(&hops)).unwrap();
-        place(policy, last, &topology, (&set(0..24), &set(idle.iter().copied())))
+        place(policy, last, &topology, &set(idle.iter().copied()), |_| true)
     }
 
     #[test]
@@ -107,6 +109,6 @@ mod tests {
     #[test]
     fn siblings_that_the_run_leaves_alone_are_idle() {
         let topology = Topology::new([1, 4, 2], None, None).unwrap();
-        assert_eq!(place(Placement::Last, Some(0), &topology, (&set(0..4), &set([2, 3]))), Some(2));
+        assert_eq!(place(Placement::Last, Some(0), &topology, &set([2, 3]), |pcpu| pcpu < 4), Some(2));
     }
 }

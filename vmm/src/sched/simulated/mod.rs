@@ -115,10 +115,8 @@ pub(crate) struct Simulated<'a> {
 struct State<'a> {
     board: Board<Ram<'a>>,
     slots: Vec<Slot<'a>>,
-    /// By number in the machine.
+    /// By number in the machine; `usize::MAX`: the run does not use that one.
     slot_of: Vec<usize>,
-    /// pCPUs of the run.
-    used: PcpuSet,
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
@@ -306,14 +304,11 @@ impl<'a> Simulated<'a> {
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
-        let used = PcpuSet::new(machine.topology.cpus());
-        cpus.iter().for_each(|&cpu| used.insert(cpu));
         let state = State {
             board,
             due: (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect(),
             slots,
             slot_of,
-            used,
             hosted: host.map(|host| Hosted::new(host, guests, (machine, cpus, seed))),
             recorded: schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine)),
             now_ps: 0,
