@@ -31,6 +31,8 @@ const STARTS_PER_PCPU: u32 = 2;
 
 pub(crate) struct HostThreads<'a> {
     run: &'a GuestRun<'a>,
+    /// Until they are started.
+    vcpus: Mutex<Vec<Vcpu>>,
     threads: Vec<VcpuThread>,
     /// All of them are there.
     complete: AtomicBool,
@@ -57,17 +59,11 @@ struct VcpuThread {
     kicks: AtomicU64,
     /// Its place in [`PLACES`]. SeqCst: [`HostThreads::all_asleep`] looks at all of them.
     at: AtomicU8,
-    /// Until it is started.
-    vcpu: Mutex<Option<Vcpu>>,
     /// Once it has ended.
     finished: Mutex<Option<Finished>>,
 }
 
 impl VcpuThread {
-    fn new(vcpu: Vcpu) -> Self {
-        Self { vcpu: Mutex::new(Some(vcpu)), ..Self::default() }
-    }
-
     /// Ends its sleep, or the next one.
     fn unpark(&self) {
         if let Some(sleeper) = self.sleeper.get() {
@@ -135,7 +131,8 @@ impl<'a> HostThreads<'a> {
         }
         Self {
             run,
-            threads: vcpus.into_iter().map(VcpuThread::new).collect(),
+            threads: vcpus.iter().map(|_| VcpuThread::default()).collect(),
+            vcpus: Mutex::new(vcpus),
             complete: AtomicBool::new(false),
             registration: Mutex::new(()),
             turns,
@@ -144,14 +141,14 @@ impl<'a> HostThreads<'a> {
     }
 
     fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        let spawn = |thread: &'scope VcpuThread| -> std::io::Result<()> {
-            let vcpu = lock(&thread.vcpu).take().expect("threads are started once");
+        let spawn = |(thread, vcpu): (&'scope VcpuThread, Vcpu)| -> std::io::Result<()> {
             let builder = std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
             let spawned = builder.spawn_scoped(scope, move || self.serve_vcpu(vcpu, cpus))?;
             thread.sleeper.get_or_init(|| spawned.thread().clone());
             Ok(())
         };
-        match self.threads.iter().try_for_each(spawn) {
+        let vcpus = std::mem::take(&mut *lock(&self.vcpus));
+        match self.threads.iter().zip(vcpus).try_for_each(spawn) {
             Ok(()) => {
                 // Release pairs with the acquire in `may_boot`: every vCPU that vCPU 0 kicks can be woken.
                 self.complete.store(true, Ordering::Release);

@@ -355,12 +355,8 @@ fn is_behind(other_ns: u64, own_ns: u64, credit_ns: u64) -> bool {
 
 /// The other queues for a pCPU that has nothing in its `own` of `queues`: nearest first, by number.
 fn nearest_first(own: usize, queues: usize) -> impl Iterator<Item = usize> {
-    let (before, after) = (own, queues - 1 - own);
-    (1..=before.max(after)).flat_map(move |far| {
-        let above = (far <= after).then(|| own + far);
-        let below = (far <= before).then(|| own - far);
-        above.into_iter().chain(below)
-    })
+    let both_ways = move |far: usize| [Some(own + far), own.checked_sub(far)];
+    (1..queues).flat_map(both_ways).flatten().filter(move |queue| *queue < queues)
 }
 
 #[cfg(test)]
