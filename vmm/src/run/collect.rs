@@ -377,7 +377,7 @@ fn closed_by_heads(facts: &Facts<'_>, all: &Books) -> Known<ClosedByHeads> {
     if !run.attribution || !ours.oracle {
         return Err("it needs attribution, and the oracle for the time at which a lock became free".into());
     }
-    Ok(all.absences.ended.clone())
+    Ok(all.closed.clone())
 }
 
 fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
