@@ -3,10 +3,9 @@
 //! Sleep is [`std::thread::park`], kick is `unpark`: a token that is latched when the thread does not sleep, which is
 //! what `pv_kick` asks for.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
-use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
@@ -34,8 +33,6 @@ pub(crate) struct HostThreads<'a> {
     /// Until they are started.
     vcpus: Mutex<Vec<Vcpu>>,
     threads: Vec<VcpuThread>,
-    /// All of them are there.
-    complete: AtomicBool,
     /// Orders a thread's registration against [`Self::interrupt`].
     registration: Mutex<()>,
     /// Given out once vCPU 0 has booted.
@@ -133,7 +130,6 @@ impl<'a> HostThreads<'a> {
             run,
             threads: vcpus.iter().map(|_| VcpuThread::default()).collect(),
             vcpus: Mutex::new(vcpus),
-            complete: AtomicBool::new(false),
             registration: Mutex::new(()),
             turns,
             plan,
@@ -148,17 +144,11 @@ impl<'a> HostThreads<'a> {
             Ok(())
         };
         let vcpus = std::mem::take(&mut *lock(&self.vcpus));
-        match self.threads.iter().zip(vcpus).try_for_each(spawn) {
-            Ok(()) => {
-                // Release pairs with the acquire in `may_boot`: every vCPU that vCPU 0 kicks can be woken.
-                self.complete.store(true, Ordering::Release);
-                self.threads.iter().take(1).for_each(VcpuThread::unpark);
-            }
-            Err(source) => {
-                self.run.fail(no_thread("start a thread for each vCPU")(source));
-                self.run.stop();
-                self.turns.end();
-            }
+        // vCPU 0 last: it boots at once, and every vCPU that it kicks can be woken.
+        if let Err(source) = self.threads.iter().zip(vcpus).rev().try_for_each(spawn) {
+            self.run.fail(no_thread("start a thread for each vCPU")(source));
+            self.run.stop();
+            self.turns.end();
         }
     }
 
@@ -186,6 +176,8 @@ impl<'a> HostThreads<'a> {
         signal::block_all();
         let pinned = cpus::pin_to(cpus);
         let of_vcpu = &self.threads[vcpu.id as usize];
+        // Before the vCPU runs: others may kick it before the thread that has started this one goes on.
+        of_vcpu.sleeper.get_or_init(std::thread::current);
         {
             // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
             // `interrupt` kicks the thread.
@@ -217,24 +209,14 @@ impl<'a> HostThreads<'a> {
             Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
     }
 
-    /// Waits until a vCPU may start: vCPU 0 for all threads to exist, the others for vCPU 0 and a turn. `false`: the run is over.
+    /// Waits until a vCPU may start: vCPU 0 may at once, the others wait for that and a turn. `false`: the run is over.
     fn may_start(&self, vcpu: u32) -> bool {
         // The turns' mutex comes between this and the writes of the boot vCPU.
-        let may = if vcpu == 0 && self.run.shared.is_some() { self.may_boot() } else { self.turns.take() };
+        let may = vcpu == 0 && self.run.shared.is_some() || self.turns.take();
         if may {
             self.threads[vcpu as usize].at.store(RUNNABLE, Ordering::SeqCst);
         }
         may
-    }
-
-    fn may_boot(&self) -> bool {
-        // Acquire pairs with the release in `start`.
-        let is_complete = || self.complete.load(Ordering::Acquire);
-        while !is_complete() && !self.run.stopping() {
-            // With a limit: if not all threads could be started, it is not known which to unpark.
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-        is_complete()
     }
 
     /// vCPU 0 has booted the guest, and has a turn to start. The others have theirs.
