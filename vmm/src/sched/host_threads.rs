@@ -21,7 +21,7 @@ use crate::observe::{Where, Whereabouts};
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::run_delay::{SchedStat, parse_sched_stat};
+use crate::sched::run_delay::{self, SchedStat};
 use crate::sched::starts::StartTurns;
 use crate::sched::{Finished, Scheduler};
 
@@ -107,7 +107,8 @@ impl Scheduler for Vec<HostThreads<'_>> {
     }
 
     fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
-        self[guest].threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
+        let path = |thread: &Thread| format!("/proc/self/task/{}/schedstat", thread.id());
+        self[guest].threads.iter().map(|of| run_delay::read(&path(of.thread.get()?))).collect()
     }
 
     fn finish(self: Box<Self>) -> Vec<Finished> {
@@ -377,9 +378,4 @@ fn is_asleep(thread: Thread) -> Option<bool> {
     // The name before the state may hold anything, parentheses too.
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.trim_start().starts_with('S'))
-}
-
-fn read_sched_stat(thread: Thread) -> Option<SchedStat> {
-    let path = format!("/proc/self/task/{}/schedstat", thread.id());
-    parse_sched_stat(&std::fs::read_to_string(path).ok()?)
 }

@@ -123,7 +123,6 @@ pub(super) struct World<'a, 's> {
     setting: Setting,
     core: Core<'a, Rung>,
     clock: &'a SimulatedClock,
-    guests: &'a [GuestRun<'a>],
     script: Script<'s>,
     slots: Vec<Slot<'a>>,
     /// CPU time of each vCPU of each guest in turns that have ended.
@@ -163,17 +162,17 @@ impl<'a, 's> World<'a, 's> {
         });
         let slots = slots.collect();
         let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
-        Self { setting, core, clock, guests, script, slots, ran_ns, now_ns: 1 }
+        Self { setting, core, clock, script, slots, ran_ns, now_ns: 1 }
     }
 
     pub(super) fn run(&mut self, length_ns: u64) {
         while self.now_ns < length_ns && !self.is_over() {
             self.step();
-            for guest in self.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
+            for guest in self.core.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
                 guest.stop();
             }
         }
-        self.guests.iter().for_each(GuestRun::stop);
+        self.core.guests.iter().for_each(GuestRun::stop);
         // All pCPUs are kicked; those that run a vCPU come back at once.
         self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
         for _ in 0..4 * self.slots.len() {
@@ -356,12 +355,13 @@ impl<'a, 's> World<'a, 's> {
 
     /// Sees that everybody is there, once.
     pub(super) fn end(self) -> WorldEnd {
-        let Self { core, guests, slots, ran_ns, now_ns, setting, .. } = self;
+        let Self { core, slots, ran_ns, now_ns, setting, .. } = self;
         assert!(slots.iter().all(|slot| matches!(slot.doing, Doing::Ended)), "a pCPU goes on after the run");
         drop(slots);
+        let guests = core.guests.len();
         let finished = core.finish();
         let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
-        let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
+        let all = (0..guests).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
         WorldEnd { each_ns: ran_ns, length_ns: now_ns, handed }
