@@ -320,7 +320,7 @@ impl<'a> Shared<'a> {
             invalidations: Invalidations::new(vcpus),
             attribution,
             told: (0..marked).map(|_| ToldFlag::default()).collect(),
-            losses: Losses::new(memory, vcpus, locks, tsc.rate()),
+            losses: Losses::new(memory, locks, tsc.rate()),
             console: Mutex::default(),
         }
     }

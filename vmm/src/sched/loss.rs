@@ -50,16 +50,15 @@ impl LastLook {
 
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
-    vcpus: u32,
     rate: TscRate,
     /// One per lock.
     looks: Vec<LastLook>,
 }
 
 impl<'a> Losses<'a> {
-    pub(crate) fn new(memory: &'a Memory, vcpus: u32, locks: u32, rate: TscRate) -> Self {
+    pub(crate) fn new(memory: &'a Memory, locks: u32, rate: TscRate) -> Self {
         let looks = (0..locks.min(MAX_LOCKS)).map(|_| LastLook::default()).collect();
-        Self { memory, vcpus, rate, looks }
+        Self { memory, rate, looks }
     }
 
     /// The lock that `vcpu` says it is at, if there is such a lock.
@@ -97,7 +96,7 @@ impl<'a> Losses<'a> {
             (waits && activity.lock.load(Ordering::Relaxed) == lock)
                 .then(|| activity.since_tsc.load(Ordering::Relaxed))
         };
-        let since_tsc = (0..self.vcpus).filter(|&other| other != vcpu).filter_map(wait);
+        let since_tsc = (0..self.memory.vcpus()).filter(|&other| other != vcpu).filter_map(wait);
         waited_ns(since_tsc, (from_ns, now.ns), GuestClock { now, rate: self.rate }, window)
     }
 }

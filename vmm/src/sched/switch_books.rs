@@ -155,12 +155,11 @@ impl SwitchBooks {
                 if (switch.lock as usize) < self.looks.len() {
                     let mut lost_ns = self.switched.books.lost_ns_by;
                     let waited_since = |from_ns| self.waited_by_others(from_ns, switch, guest, clock);
-                    let entered = switch.entered;
                     let claimed = loss::on_return(
                         activity,
                         since_ns,
                         idle_since_ns,
-                        entered,
+                        switch.entered,
                         waited_since,
                         &mut lost_ns,
                     );
