@@ -208,8 +208,9 @@ impl Books {
             })
         };
         let (idle_ns, entered) = (losses.idle_since(lock, to_ns), entered(guest, vcpu));
-        self.claim = loss::on_return(activity, from_ns, idle_ns, entered, waited_since, &mut self.lost_ns_by)
-            .or(self.claim.take());
+        let (lost_ns, claim) = loss::on_return(activity, from_ns, idle_ns, entered, waited_since);
+        self.lost_ns_by.holder += lost_ns;
+        self.claim = claim.or(self.claim.take());
     }
 
     /// The vCPU is about to run again, or has left: if it went as a head that forbade stealing, its absence ends.

@@ -153,17 +153,10 @@ impl SwitchBooks {
             Where::Preempted(activity) => {
                 *self.switched.books.preempted_ns_by.of(activity) += off_ns;
                 if (switch.lock as usize) < self.looks.len() {
-                    let mut lost_ns = self.switched.books.lost_ns_by;
                     let waited_since = |from_ns| self.waited_by_others(from_ns, switch, guest, clock);
-                    let claimed = loss::on_return(
-                        activity,
-                        since_ns,
-                        idle_since_ns,
-                        switch.entered,
-                        waited_since,
-                        &mut lost_ns,
-                    );
-                    self.switched.books.lost_ns_by = lost_ns;
+                    let (lost_ns, claimed) =
+                        loss::on_return(activity, since_ns, idle_since_ns, switch.entered, waited_since);
+                    self.switched.books.lost_ns_by.holder += lost_ns;
                     self.entries[vcpu].claim = claimed.or(claim);
                 }
             }
