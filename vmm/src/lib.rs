@@ -69,7 +69,7 @@ pub use run::asked::{
 pub use run::check::most_at_a_time;
 pub use run::outcome::{
     AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
-    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, VcpuOutcome, WorkSpeed,
+    NOTHING_ELSE_RUNS, Outcome, PairTicks, VcpuOutcome, WorkSpeed,
 };
 pub use sched::books::{ClosedByHeads, Graces, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};

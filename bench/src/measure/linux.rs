@@ -179,7 +179,8 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
     };
     let settings = Settings::of_linux(run, outcome, &mut why);
-    let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
+    let per_vcpu = outcome.vcpus.iter().map(|vcpu| PerVcpu { acquisitions: None, ..PerVcpu::from(vcpu) });
+    let per_vcpu: Vec<PerVcpu> = per_vcpu.collect();
     explain_vcpus(&per_vcpu, &mut why);
     let vm_exits = outcome.vm_exits.iter().filter(|(_, times)| *times > 0);
     let run_delay = Err("runs of Linux do not look".into());

@@ -12,7 +12,7 @@ pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Known, LinuxVcpu, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
+use haltkick_vmm::{Known, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
 use serde::{Deserialize, Serialize};
 
 use crate::host::identity::Host;
@@ -147,24 +147,11 @@ impl From<&VcpuOutcome> for PerVcpu {
             acquisitions: Some(vcpu.acquisitions),
             run_ns: vcpu.run_ns,
             steal_ns: vcpu.steal_ns,
+            halted_ns: vcpu.halted_ns,
             preemptions: vcpu.preemptions,
+            injected: vcpu.injected,
             waits: vcpu.waits,
             kicks: vcpu.kicks,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<&LinuxVcpu> for PerVcpu {
-    fn from(vcpu: &LinuxVcpu) -> Self {
-        Self {
-            run_ns: vcpu.run_ns,
-            steal_ns: vcpu.descheduled_ns,
-            halted_ns: vcpu.halted_ns,
-            preemptions: vcpu.descheduled,
-            injected: Some(vcpu.injected),
-            waits: vcpu.halts,
-            ..Self::default()
         }
     }
 }

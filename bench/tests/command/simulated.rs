@@ -143,6 +143,7 @@ fn what_no_simulated_machine_can_do_is_refused() {
         ("--sched host --host linux-7.3 --ring 3 --ple gap=256", "--ple: Intel's pause loops exit in ring 0"),
         ("--sched host --host linux-7.3 --from 1ms", "--from: only the VMM's own scheduler"),
         ("--from 1s", "--from: 1s is beyond the window"),
+        ("--from 1ms/1001ms", "--from: 1.001s is beyond the window"),
         ("--from 0s/1ms --min-sections 9", "--from: the window cannot grow"),
         ("--from 2ms/1ms", "--from: the guest goes at 1ms and comes at 2ms"),
         ("--cpus 0-16", "CPU 16"),

@@ -114,13 +114,11 @@ pub(super) fn run(
         scheduler.interrupt();
         (verdict, stopped)
     });
-    let observed = supervisor.into_observed(&notes);
+    let (passed, observed) = supervisor.into_observed(&notes);
     let is_broken = scheduler.is_broken();
     let schedule = scheduler.repeated();
     let mut finished = scheduler.finish();
-    let first = observed.first().map(|of| (of.cpu_time, of.windows, of.started_tsc, of.cpu_at_open));
-    let (cpu_time, windows, started_tsc, cpu_at_open) = first.unwrap_or_default();
-    let to_start = guests[0].tsc.rate().nanoseconds(Ticks(started_tsc.saturating_sub(start_tsc)));
+    let to_start = guests[0].tsc.rate().nanoseconds(Ticks(passed.started_tsc.saturating_sub(start_tsc)));
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
         let mut finished: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
@@ -147,9 +145,9 @@ pub(super) fn run(
     let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
     Ok(Found {
         started: Ok(to_start.into()),
-        cpu_before: Ok(cpu_at_open.saturating_sub(cpu_at_start)),
-        cpu_time,
-        windows,
+        cpu_before: Ok(passed.cpu_at_open.saturating_sub(cpu_at_start)),
+        cpu_time: passed.cpu_time,
+        windows: passed.windows,
         run_delay,
         pmu: pmu.read(),
         schedule,
@@ -236,7 +234,7 @@ fn machine(
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
         patch: asked.ours.patch.then_some(Patch { lock: chosen.lock as usize, pv: asked.guest.pv }),
-        pool_bytes: pool_bytes(asked, image, chosen),
+        pool_bytes: pool_bytes(asked, image, chosen.workload as usize),
         trace_sections,
         ..asked.machine()
     };

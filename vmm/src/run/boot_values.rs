@@ -67,8 +67,7 @@ pub(crate) fn says_started(engine: &Engine) -> bool {
 }
 
 /// Memory for the guest's memory manager, if the workload has one.
-pub(crate) fn pool_bytes(asked: OurGuest<'_>, image: &Image, chosen: Chosen) -> u64 {
-    let uses_memory =
-        image.workloads[chosen.workload as usize].workload_flags().has(WorkloadFlags::USES_MEMORY);
+pub(crate) fn pool_bytes(asked: OurGuest<'_>, image: &Image, workload: usize) -> u64 {
+    let uses_memory = image.workloads[workload].workload_flags().has(WorkloadFlags::USES_MEMORY);
     if uses_memory { asked.ours.memory_bytes } else { 0 }
 }

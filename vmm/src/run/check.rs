@@ -15,11 +15,10 @@ use crate::host::memory::available;
 use crate::host::sandbox::Needs;
 use crate::host::text::Span;
 use crate::image::file::{Entry, Image};
-use crate::image::object::MOST_POINTS;
 use crate::machine::{PvBackend, Ring, in_kernel};
 use crate::run::asked::{Accelerator, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
-use crate::sched::deschedule::{Deschedule, names};
+use crate::sched::deschedule::names;
 use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};
 
@@ -29,9 +28,7 @@ pub fn most_at_a_time(run: &Run, image: &Image) -> Option<u64> {
     let needed = run.ours().map(|asked| {
         // A workload that does not exist is refused elsewhere.
         let workload = image.workloads.iter().position(|entry| entry.name == asked.ours.workload);
-        let pool =
-            |workload| pool_bytes(asked, image, Chosen { lock: 0, workload: workload as u32, point: None });
-        most_bytes(asked, image, workload.map_or(0, pool))
+        most_bytes(asked, image, workload.map_or(0, |workload| pool_bytes(asked, image, workload)))
     });
     Some((available()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
 }
@@ -43,7 +40,7 @@ pub(crate) fn choose(run: &Run, image: &Image) -> Result<Vec<Chosen>, RunError> 
     let needed = run
         .ours()
         .zip(&chosen)
-        .map(|(asked, chosen)| most_bytes(asked, image, pool_bytes(asked, image, *chosen)));
+        .map(|(asked, chosen)| most_bytes(asked, image, pool_bytes(asked, image, chosen.workload as usize)));
     check_memory(needed, available())?;
     Ok(chosen)
 }
@@ -243,12 +240,9 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
     check_shape(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;
     check_folding(asked)?;
-    let point = match &asked.run.deschedule {
-        Some(deschedule) => {
-            check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
-        }
-        None => None,
-    };
+    let deschedule = asked.run.deschedule.as_ref();
+    let point = deschedule.map(|it| it.check(&image.locks[lock], &image.workloads[workload], image));
+    let point = point.transpose()?.flatten();
     match asked.run.engine {
         Engine::Kvm => in_kernel::check(&asked.machine())?,
         Engine::Threads => check_threads(asked, &image.workloads[workload], image)?,
@@ -332,23 +326,6 @@ fn check_shape(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), Re
     let which = format!("lock `{}` {what}", entry.name);
     let message = format!("--embed: {which}, so its lines have no room for data: leave --embed out");
     Refused::when(bytes.is_multiple_of(64), "", message)
-}
-
-/// The number of the point where to deschedule, if it is to be at one.
-fn check_deschedule(
-    deschedule: &Deschedule,
-    lock: &Entry,
-    workload: &Entry,
-    image: &Image,
-) -> Result<Option<u32>, Refused> {
-    deschedule.check(lock, workload, image)?;
-    let Some(at) = &deschedule.at else { return Ok(None) };
-    let position = image.points.iter().position(|point| point.name == *at).expect("just checked");
-    let message = format!(
-        "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
-    );
-    Refused::when(position >= MOST_POINTS, "", message)?;
-    Ok(Some(position as u32))
 }
 
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{
     COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, Histogram, PAIR_AT_SITES,
-    PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
+    PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, VcpuArea, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
 use crate::guest::memory::Memory;
@@ -25,6 +25,7 @@ use crate::sched::Finished;
 use crate::sched::books::{Books, ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
+use crate::sched::run_delay::SchedStat;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -83,8 +84,8 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         hold,
         unlock,
         times,
-        reads: sum_results(seen, |results| &results.reads),
-        tsc_steps_back: sum_results(seen, |results| &results.tsc_steps_back),
+        reads: sum(seen, |area| &area.results.reads),
+        tsc_steps_back: sum(seen, |area| &area.results.tsc_steps_back),
         work: work_speeds(seen),
         entered: entered(seen),
         lock_events: lock_events(seen),
@@ -119,9 +120,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let mut all = Books::default();
     finished.iter().for_each(|vcpu| all.add(&vcpu.account.books));
     if let Some(switched) = switched {
-        all.preemptions_by.add(&switched.preemptions);
-        all.preempted_ns_by.add(&switched.preempted_ns);
-        all.lost_ns_by.add(&switched.lost_ns);
+        all.add(&switched.books);
     }
     let exact = (!run.has_vcpu_threads() || switched.is_some()) && run.attribution;
     let injected = run.deschedule.is_some() && run.attribution;
@@ -264,20 +263,21 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
-    let result = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
-    (0..seen.asked.guest.vcpus).map(result).fold(0, u64::wrapping_add)
+/// Sum of one field of all vCPUs' areas.
+fn sum(seen: &GuestFacts<'_>, field: impl Fn(&VcpuArea) -> &AtomicU64) -> u64 {
+    let counted = |vcpu| field(seen.memory.area(vcpu)).load(Ordering::Relaxed);
+    add_up((0..seen.asked.guest.vcpus).map(counted))
 }
 
 /// The window ends with the work, if it is done at all.
 fn completion(facts: &Facts<'_>) -> Option<Duration> {
     let sections = facts.seen.asked.ours.shape.work()?;
-    let done = sum_results(&facts.seen, |results| &results.acquisitions);
+    let done = sum(&facts.seen, |area| &area.results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }
 
 fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
-    let ticks = sum_results(&facts.seen, |results| &results.lock_ticks);
+    let ticks = sum(&facts.seen, |area| &area.results.lock_ticks);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
     (!facts.seen.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }
@@ -347,15 +347,12 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
 }
 
 fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
-    let mut check = HintCheck::default();
-    for vcpu in 0..seen.asked.guest.vcpus {
-        let hint = &seen.memory.area(vcpu).hint;
-        let add = |sum: &mut u64, more: &AtomicU64| *sum = sum.saturating_add(more.load(Ordering::Relaxed));
-        add(&mut check.samples, &hint.samples);
-        add(&mut check.moved_while_marked, &hint.moved_while_marked);
-        add(&mut check.still_while_unmarked, &hint.still_while_unmarked);
+    HintCheck {
+        samples: sum(seen, |area| &area.hint.samples),
+        moved_while_marked: sum(seen, |area| &area.hint.moved_while_marked),
+        still_while_unmarked: sum(seen, |area| &area.hint.still_while_unmarked),
+        ..HintCheck::default()
     }
-    check
 }
 
 /// Returns the samples of the workload that checks the flag, compared with the books.
@@ -380,7 +377,7 @@ fn closed_by_heads(facts: &Facts<'_>, all: &Books) -> Known<ClosedByHeads> {
     if !run.attribution || !ours.oracle {
         return Err("it needs attribution, and the oracle for the time at which a lock became free".into());
     }
-    Ok(all.absences.ended.clone())
+    Ok(all.closed.clone())
 }
 
 fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
@@ -422,29 +419,25 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
     let results = &facts.seen.memory.area(vcpu.id).results;
-    let at =
-        |stats: &[Option<crate::sched::run_delay::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
-    let (run_ns, steal_ns) = match facts.seen.asked.run.has_vcpu_threads() {
-        false => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
-        true => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
-            (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
-            _ => (None, None),
-        },
+    let books = &vcpu.account.books;
+    let at = |stats: &Vec<Option<SchedStat>>| stats.get(vcpu.id as usize).copied().flatten();
+    let (run_ns, steal_ns) = match facts.observed.sched_stats.each_ref().map(at) {
+        _ if !facts.seen.asked.run.has_vcpu_threads() => (Some(books.run_ns), Some(books.steal_ns)),
+        [Some(open), Some(close)] => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
+        _ => (None, None),
     };
+    let switched = facts.observed.switched.as_ref();
     let in_kernel = matches!(facts.machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
     VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,
         steal_ns,
-        preemptions: vcpu.account.books.preemptions,
-        switched_out_ready: facts
-            .observed
-            .switched
-            .as_ref()
-            .and_then(|switched| switched.switched_out_ready.get(vcpu.id as usize).copied()),
-        waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.books.waits) },
-        kicks: (!in_kernel).then_some(vcpu.account.books.kicks),
-        timeline: vcpu.account.books.timeline.clone(),
+        preemptions: books.preemptions,
+        switched_out_ready: switched.and_then(|of| of.switched_out_ready.get(vcpu.id as usize).copied()),
+        waits: if in_kernel { halts(vcpu) } else { Some(books.waits) },
+        kicks: (!in_kernel).then_some(books.kicks),
+        timeline: books.timeline.clone(),
+        ..VcpuOutcome::default()
     }
 }
 

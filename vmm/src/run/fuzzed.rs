@@ -52,7 +52,7 @@ fn write_anything(memory: &Memory, script: &mut Script<'_>) {
 }
 
 fn losses(memory: &Memory, from_ns: u64, now: Moment) {
-    let losses = Losses::new(memory, VCPUS, LOCKS, TscRate::of_khz(KHZ));
+    let losses = Losses::new(memory, LOCKS, TscRate::of_khz(KHZ));
     let window = WindowTimes::between(1_000, 1_000_000);
     for vcpu in 0..VCPUS {
         let lost_ns = losses.waited_by_others(vcpu, 0, from_ns, now, &window);

@@ -117,16 +117,13 @@ fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::tsc::GuestTsc;
-    use crate::host::clock::{Clock, TscRate};
-    use crate::observe::notes::Notes;
-    use crate::sched::hints::Watcher;
+    use crate::host::clock::Clock;
+    use crate::sched::tests::Ground;
 
     #[test]
     fn kicks_that_the_kernel_delivers_are_null_and_not_zero() {
-        let (notes, watcher) = (Notes::default(), Watcher::nothing("made up"));
-        let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
-        let mut guest = GuestRun::new(1, tsc, &Clock::Host, &watcher, &notes);
+        let ground = Ground::new(Clock::Host);
+        let mut guest = ground.guest(1);
         for (halts_in_kernel, counted) in [(false, json!(0)), (true, Value::Null)] {
             guest.halts_in_kernel = halts_in_kernel;
             let now = GuestNow { guest: &guest, has_started: true, books: None };

@@ -37,20 +37,25 @@ pub struct HintCheck {
     pub contradicted: u64,
 }
 
-/// One vCPU's share of an [`Outcome`].
+/// One vCPU's share of an [`Outcome`] or a [`LinuxOutcome`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VcpuOutcome {
-    /// Sections completed inside the window.
+    /// Sections completed inside the window; 0 in a Linux guest.
     pub acquisitions: u64,
-    /// Time on a pCPU inside the window; `None` where it is not measured.
+    /// Time on a pCPU inside the window, of a Linux guest in the whole run; `None` where it is not measured.
     pub run_ns: Option<u64>,
-    /// Time runnable without a pCPU, whole run; `None` where it is not measured.
+    /// Time runnable without a pCPU, or held back on purpose, whole run; `None` where it is not measured.
     pub steal_ns: Option<u64>,
+    /// Time that a vCPU of a Linux guest was halted, whole run; `None` under the host's scheduler, which does not tell it from time
+    /// held back.
+    pub halted_ns: Option<u64>,
     /// Times taken off a pCPU while running, whole run; under the host's scheduler, as the kernel counts them for the thread.
     pub preemptions: u64,
+    /// Number of these that were on purpose, in a Linux guest; under the host's scheduler they come in addition.
+    pub injected: Option<u64>,
     /// Times taken off a pCPU while running, as reported switch by switch; `None` where switches are not reported.
     pub switched_out_ready: Option<u64>,
-    /// Sleeps in `pv_wait`, whole run; `None` where they are not counted.
+    /// Sleeps in `pv_wait`, of a Linux guest all halts, whole run; `None` where they are not counted.
     pub waits: Option<u64>,
     /// Kicks received, whole run; `None` where they are not counted.
     pub kicks: Option<u64>,
@@ -245,23 +250,6 @@ pub enum Complaint {
 /// How often a kernel complained, by kind, and the first line of each.
 pub type Complaints = BTreeMap<Complaint, (u64, String)>;
 
-/// One vCPU, seen from outside, whole run.
-#[derive(Clone, Debug)]
-pub struct LinuxVcpu {
-    /// Time on a pCPU; `None` where the kernel does not say.
-    pub run_ns: Option<u64>,
-    /// Time runnable without a pCPU, or held back on purpose; `None` where the kernel does not say.
-    pub descheduled_ns: Option<u64>,
-    /// Time halted; `None` under the host's scheduler, which does not tell it from time held back.
-    pub halted_ns: Option<u64>,
-    /// Times that it lost its pCPU while it could have gone on.
-    pub descheduled: u64,
-    /// Number of these losses that were on purpose; under the host's scheduler they come in addition to `descheduled`.
-    pub injected: u64,
-    /// Halts; `None` where neither the scheduler nor KVM counted them.
-    pub halts: Option<u64>,
-}
-
 /// Observations of a Linux guest from outside.
 #[derive(Debug)]
 pub struct LinuxOutcome {
@@ -284,7 +272,7 @@ pub struct LinuxOutcome {
     /// KVM's counters, summed over all vCPUs, or why they are unknown.
     pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Each vCPU, in order.
-    pub vcpus: Vec<LinuxVcpu>,
+    pub vcpus: Vec<VcpuOutcome>,
     /// The kernel's complaints on its console.
     pub complaints: Complaints,
     /// Report on a pinned thread that did not stay on its pCPU.

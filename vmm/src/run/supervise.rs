@@ -22,7 +22,7 @@ use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
 use crate::sched::run_delay::SchedStat;
-use crate::sched::switch_books::{Frame, SwitchBooks, Switched};
+use crate::sched::switch_books::{SwitchBooks, Switched};
 use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -83,6 +83,7 @@ pub(crate) struct Supervisor<'a> {
     stop: &'a AtomicBool,
     /// Shows the run while it goes, if it was asked to.
     pub(crate) shown: Option<LiveView<'a>>,
+    passed: Passed,
 }
 
 impl<'a> Supervisor<'a> {
@@ -112,12 +113,12 @@ impl<'a> Supervisor<'a> {
             books: guest.watcher.reports().is_ok().then(|| books(asked)),
             recorder: guest.notes.trace.as_ref().map(Collector::switch_recorder),
         });
-        Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None }
+        Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None, passed: Passed::default() }
     }
 
-    /// Returns the observations of each guest, once its threads have ended.
-    pub(crate) fn into_observed(self, notes: &Notes) -> Vec<Observed> {
-        self.guests.into_iter().map(|guest| guest.into_observed(notes)).collect()
+    /// Returns how the run went, and the observations of each guest, once its threads have ended.
+    pub(crate) fn into_observed(self, notes: &Notes) -> (Passed, Vec<Observed>) {
+        (self.passed, self.guests.into_iter().map(|guest| guest.into_observed(notes)).collect())
     }
 
     /// From the guests' first instructions to the close of the window, which `window` passes. An error ends all; a guest that fails
@@ -137,24 +138,19 @@ impl<'a> Supervisor<'a> {
     fn go_through(&mut self, window: Option<&mut dyn PassWindow>) -> Result<(), RunError> {
         let starting = |watched: &Supervised<'a>| usize::from(!watched.has_started());
         self.wait_for(POLL_START, starting, Supervised::not_started)?;
-        self.guests.iter_mut().for_each(|watched| watched.observed.started_tsc = watched.guest.clock.tsc());
+        self.passed.started_tsc = self.guests[0].guest.clock.tsc();
         self.pass(self.run.warmup)?;
 
-        let cpu_time = self.scheduler.cpu_time();
-        for watched in &mut self.guests {
-            watched.observed.cpu_at_open = cpu_time;
-            watched.open_window(self.scheduler);
-        }
+        self.passed.cpu_at_open = self.scheduler.cpu_time();
+        self.guests.iter_mut().for_each(|watched| watched.open_window(self.scheduler));
         self.pmu.switch(true);
         let passed = match window {
             Some(window) => window.pass(self.scheduler, self.guests[0].guest, self.guests[0].memory),
             None => self.pass_window(),
         };
         self.pmu.switch(false);
-        let cpu_time = self.scheduler.cpu_time().saturating_sub(cpu_time);
-        for watched in &mut self.guests {
-            watched.close_window(self.scheduler, cpu_time);
-        }
+        self.passed.cpu_time = self.scheduler.cpu_time().saturating_sub(self.passed.cpu_at_open);
+        self.guests.iter_mut().for_each(|watched| watched.close_window(self.scheduler));
         passed?;
         // Until every vCPU of guests that look at what they leave has finished, and the last one has looked.
         let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
@@ -227,7 +223,7 @@ impl<'a> Supervisor<'a> {
                 .filter(|watched| has_work(watched))
                 .all(|watched| watched.guest.window.is_closed());
             if left.is_zero() || (fixed && done) {
-                self.guests.iter_mut().for_each(|watched| watched.observed.windows = windows);
+                self.passed.windows = windows;
                 return Ok(());
             }
             self.pause(left.min(poll))?;
@@ -281,17 +277,10 @@ impl Supervised<'_> {
     /// Enters into the books what has been reported since the last time.
     fn read_switches(&mut self) {
         let (Some(books), Ok(probe)) = (&mut self.books, self.guest.watcher.reports()) else { return };
-        let Moment { ns, tsc } = Moment::now();
-        let frame = Frame {
-            window: &self.guest.window,
-            clock: GuestClock {
-                now: Moment { ns, tsc: self.guest.tsc.of_host(tsc) },
-                rate: self.guest.tsc.rate(),
-            },
-            halts_in_kernel: self.guest.halts_in_kernel,
-        };
+        let (guest, Moment { ns, tsc }) = (self.guest, Moment::now());
+        let clock = GuestClock { now: Moment { ns, tsc: guest.tsc.of_host(tsc) }, rate: guest.tsc.rate() };
         probe.drain(|switch| {
-            let what = books.enter(&switch, &frame);
+            let what = books.enter(&switch, guest, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
                 recorder.note(switch.at_ns, what.of_guest(self.guest.first_vcpu));
             }
@@ -323,20 +312,19 @@ impl Supervised<'_> {
     }
 
     fn open_window(&mut self, scheduler: &dyn Scheduler) {
-        self.observed.at_open = scheduler.sched_stats(self.guest.index);
+        self.observed.sched_stats[0] = scheduler.sched_stats(self.guest.index);
         self.observed.quota[0] = self.guest.quota_counts();
         self.guest.window.open(self.guest.clock.now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
 
-    fn close_window(&mut self, scheduler: &dyn Scheduler, cpu_time: Duration) {
+    fn close_window(&mut self, scheduler: &dyn Scheduler) {
         let closed_tsc = self.guest.tsc.of_host(self.guest.clock.tsc());
         self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close(self.guest.clock.now_ns());
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
-        self.observed.cpu_time = cpu_time;
-        self.observed.at_close = scheduler.sched_stats(self.guest.index);
+        self.observed.sched_stats[1] = scheduler.sched_stats(self.guest.index);
         self.observed.quota[1] = self.guest.quota_counts();
     }
 
@@ -564,23 +552,26 @@ impl Chances {
     }
 }
 
-/// The supervisor's observations of one guest.
+/// How the run went through its phases.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
+pub(crate) struct Passed {
     /// The run's counter when all vCPUs of all guests had started.
     pub(crate) started_tsc: u64,
     /// CPU time of the process when the window opened.
     pub(crate) cpu_at_open: Duration,
     /// CPU time of the process in the window.
     pub(crate) cpu_time: Duration,
-    /// Scheduling statistics of each vCPU's thread at the opening of the window, where vCPUs have threads.
-    pub(crate) at_open: Vec<Option<SchedStat>>,
-    /// Scheduling statistics of each vCPU's thread at the close of the window.
-    pub(crate) at_close: Vec<Option<SchedStat>>,
-    /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
-    pub(crate) quota: [Option<KernelThrottled>; 2],
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
+}
+
+/// The supervisor's observations of one guest.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// Scheduling statistics of each vCPU's thread at the opening of the window and at its close, where vCPUs have threads.
+    pub(crate) sched_stats: [Vec<Option<SchedStat>>; 2],
+    /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
+    pub(crate) quota: [Option<KernelThrottled>; 2],
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
     pub(crate) pending_waits: Option<Known<Vec<u64>>>,
     /// A vCPU's `preempted` flag was seen set.

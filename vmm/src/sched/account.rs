@@ -6,7 +6,7 @@
 use crate::observe::{Where, Whereabouts};
 use crate::sched::books::{Books, Spell};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::steal_record::{GuestSide, StealRecord};
+use crate::sched::steal_record::StealRecord;
 
 /// The account of one vCPU. Its task owns it, so that it needs no lock.
 #[derive(Debug)]
@@ -25,13 +25,6 @@ impl Account {
         Self { at, since_ns: now_ns, turns, books, record }
     }
 
-    /// Begins anew, as that of a vCPU that is ready from `now_ns` on.
-    pub(crate) fn begin(&mut self, now_ns: u64) {
-        let timeline = self.books.timeline.take();
-        *self = Self::new(Where::Ready, now_ns);
-        self.books.timeline = timeline;
-    }
-
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts { at: self.at, since_ns: Some(self.since_ns) }
     }
@@ -43,21 +36,16 @@ impl Account {
     pub(crate) fn goes(&mut self, guest: &GuestRun<'_>, vcpu: u32, to: Where, now_ns: u64) {
         let spell = Spell { at: self.at, from_ns: self.since_ns, to_ns: now_ns };
         let ran = self.at == Where::Running;
-        let side = guest.shared.as_ref().map(|shared| GuestSide {
-            area: shared.area(vcpu),
-            told: &shared.told,
-            vcpu,
-            clock: guest.clock,
-        });
+        let (shared, clock) = (guest.shared.as_ref(), guest.clock);
         if ran {
             self.turns.ran(spell.length_ns());
-            side.iter().for_each(|side| self.record.stop(side));
+            shared.into_iter().for_each(|shared| self.record.stop(shared, vcpu, clock));
         }
         self.books.enter(guest, vcpu, spell, to);
-        match (to, &side) {
-            (Where::Running, Some(side)) => self.record.resume(side, self.books.steal_ns),
-            (Where::Preempted(_) | Where::KeptOut(_) | Where::Ready, Some(side)) if ran => {
-                StealRecord::mark_off(side);
+        match (to, shared) {
+            (Where::Running, Some(shared)) => self.record.resume(shared, vcpu, clock, self.books.steal_ns),
+            (Where::Preempted(_) | Where::KeptOut(_) | Where::Ready, Some(shared)) if ran => {
+                StealRecord::mark_off(shared, vcpu, clock);
             }
             _ => {}
         }

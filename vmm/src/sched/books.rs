@@ -78,8 +78,9 @@ pub(crate) struct Books {
     /// Looks for what the others lost to it.
     pub(crate) scans: ScanBudget,
     claim: Option<Claim>,
-    /// Absences of the vCPU that began while it was a head and forbade stealing.
-    pub(crate) absences: Absences,
+    /// Since when it is off, if it went as a head that forbade stealing.
+    closed_since_ns: Option<u64>,
+    pub(crate) closed: ClosedByHeads,
     /// Its places in the beginning of the window, if they are to be known.
     pub(crate) timeline: Option<Timeline>,
 }
@@ -98,7 +99,7 @@ impl Books {
         self.throttled.holders += other.throttled.holders;
         self.throttled.ns += other.throttled.ns;
         self.scans.skipped += other.scans.skipped;
-        self.absences.ended.add(&other.absences.ended);
+        self.closed.add(&other.closed);
     }
 
     /// Enters a spell that has ended since the vCPU goes `to` another place.
@@ -108,14 +109,14 @@ impl Books {
         let in_window = guest.window.contains(now_ns);
         match to {
             Where::Preempted(activity) | Where::KeptOut(activity) => {
-                // Looks at its lock: its return needs to know since when that has been free.
                 if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution)
                     && let Some(lock) = shared.losses.lock_of(vcpu)
                 {
+                    // Looks at its lock: its return needs to know since when that has been free.
                     shared.losses.idle_since(lock, now_ns);
-                }
-                if let (Activity::Head, Some(shared)) = (activity, &guest.shared) {
-                    self.absences.begin(shared, vcpu, now_ns);
+                    if activity == Activity::Head && closed_and_free(shared.memory, lock).is_some() {
+                        self.closed_since_ns.get_or_insert(now_ns);
+                    }
                 }
                 self.preemptions += 1;
                 if in_window {
@@ -127,9 +128,7 @@ impl Books {
                 self.waits += 1;
                 self.preemptions_by.halted += u64::from(in_window);
             }
-            Where::Running | Where::Left => {
-                self.absences.end(guest, vcpu, now_ns, (&mut self.scans, self.run_ns));
-            }
+            Where::Running | Where::Left => self.end_closing(guest, vcpu, now_ns),
             _ => {}
         }
     }
@@ -209,8 +208,42 @@ impl Books {
             })
         };
         let (idle_ns, entered) = (losses.idle_since(lock, to_ns), entered(guest, vcpu));
-        self.claim = loss::on_return(activity, from_ns, idle_ns, entered, waited_since, &mut self.lost_ns_by)
-            .or(self.claim.take());
+        let (lost_ns, claim) = loss::on_return(activity, from_ns, idle_ns, entered, waited_since);
+        self.lost_ns_by.holder += lost_ns;
+        self.claim = claim.or(self.claim.take());
+    }
+
+    /// The vCPU is about to run again, or has left: if it went as a head that forbade stealing, its absence ends.
+    fn end_closing(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        let Some(since_ns) = self.closed_since_ns.take() else { return };
+        let Some(shared) = &guest.shared else { return };
+        let Some(lock) = shared.losses.lock_of(vcpu) else { return };
+        let off_ns = guest.window.overlap_ns(since_ns, now_ns);
+        if off_ns == 0 {
+            return;
+        }
+        self.closed.absences += 1;
+        self.closed.off_ns += off_ns;
+        if closed_and_free(shared.memory, lock) != Some(true) {
+            return;
+        }
+        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
+        let left_tsc = shared.memory.oracle(lock).left_tsc.load(Ordering::Relaxed);
+        let left_ago_ns = guest.tsc.rate().nanoseconds(Ticks(now.tsc.wrapping_sub(left_tsc))).0;
+        let free_since_ns = now_ns.saturating_sub(left_ago_ns).max(since_ns);
+        let free_ns = guest.window.overlap_ns(free_since_ns, now_ns);
+        if free_ns == 0 {
+            return;
+        }
+        if self.closed.free.buckets.is_empty() {
+            self.closed.free = TicksHistogram::empty();
+        }
+        self.closed.free.count(free_ns, 1);
+        self.closed.lost_ns += self.scans.within(self.run_ns, || {
+            let waited_ns = shared.losses.waited_by_others(vcpu, lock, free_since_ns, now, &guest.window);
+            let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(now.tsc);
+            (waited_ns, guest.tsc.rate().nanoseconds(Ticks(ticks)).0)
+        });
     }
 }
 
@@ -242,63 +275,6 @@ impl ClosedByHeads {
         self.off_ns += other.off_ns;
         self.free.add(&other.free);
         self.lost_ns += other.lost_ns;
-    }
-}
-
-/// One vCPU's absences as a head.
-#[derive(Debug, Default)]
-pub(crate) struct Absences {
-    /// Host time of the present one.
-    since_ns: Option<u64>,
-    pub(crate) ended: ClosedByHeads,
-}
-
-impl Absences {
-    /// `vcpu`, a head, is taken off.
-    pub(super) fn begin(&mut self, shared: &Shared<'_>, vcpu: u32, now_ns: u64) {
-        let lock = shared.losses.lock_of(vcpu);
-        if lock.is_some_and(|lock| closed_and_free(shared.memory, lock).is_some()) {
-            self.since_ns.get_or_insert(now_ns);
-        }
-    }
-
-    /// `vcpu` is about to run again, having run for `run_ns` in all.
-    pub(super) fn end(
-        &mut self,
-        guest: &GuestRun<'_>,
-        vcpu: u32,
-        now_ns: u64,
-        (scans, run_ns): (&mut ScanBudget, u64),
-    ) {
-        let Some(since_ns) = self.since_ns.take() else { return };
-        let Some(shared) = &guest.shared else { return };
-        let Some(lock) = shared.losses.lock_of(vcpu) else { return };
-        let off_ns = guest.window.overlap_ns(since_ns, now_ns);
-        if off_ns == 0 {
-            return;
-        }
-        self.ended.absences += 1;
-        self.ended.off_ns += off_ns;
-        if closed_and_free(shared.memory, lock) != Some(true) {
-            return;
-        }
-        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
-        let left_tsc = shared.memory.oracle(lock).left_tsc.load(Ordering::Relaxed);
-        let left_ago_ns = guest.tsc.rate().nanoseconds(Ticks(now.tsc.wrapping_sub(left_tsc))).0;
-        let free_since_ns = now_ns.saturating_sub(left_ago_ns).max(since_ns);
-        let free_ns = guest.window.overlap_ns(free_since_ns, now_ns);
-        if free_ns == 0 {
-            return;
-        }
-        if self.ended.free.buckets.is_empty() {
-            self.ended.free = TicksHistogram::empty();
-        }
-        self.ended.free.count(free_ns, 1);
-        self.ended.lost_ns += scans.within(run_ns, || {
-            let waited_ns = shared.losses.waited_by_others(vcpu, lock, free_since_ns, now, &guest.window);
-            let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(now.tsc);
-            (waited_ns, guest.tsc.rate().nanoseconds(Ticks(ticks)).0)
-        });
     }
 }
 
@@ -424,8 +400,5 @@ mod tests {
             assert_eq!(found, bins, "{vcpus} vCPUs");
             assert!(vcpus > MOST_TIMELINE_BINS || vcpus * found <= MOST_TIMELINE_BINS, "{vcpus} vCPUs");
         }
-        let mut short = Timeline::new(200, 1024);
-        short.add(Where::Ready, 2_450, 9_999);
-        assert_eq!(short.of(Where::Ready, 1_000_000).last(), Some(50), "it ends with its last bin");
     }
 }

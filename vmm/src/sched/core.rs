@@ -30,8 +30,8 @@ use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::{Census, Idle, PcpuSet, wakes_on};
-use crate::sched::pcpu::{Grace, Pcpu};
-use crate::sched::run_queues::{Exchanged, Line, RunQueues};
+use crate::sched::pcpu::Pcpu;
+use crate::sched::run_queues::{Line, RunQueues};
 use crate::sched::sleepers::Sleepers;
 use crate::sched::task::{Apart, LookCost, Task};
 use crate::sched::{Finished, Rules, Sched};
@@ -122,7 +122,7 @@ pub(super) struct Core<'a, B> {
     pub(super) sleepers: Sleepers<Task<'a>>,
     pcpus: usize,
     pub(super) slice_ns: u64,
-    grace: Grace,
+    grace_ns: u64,
     pub(super) kick_yields: bool,
     pub(super) plan: Option<Plan>,
     /// Whether vCPUs may lie aside: they become ready without a word.
@@ -173,7 +173,7 @@ impl<'a, B: Bell> Core<'a, B> {
             sleepers: Sleepers::new(count),
             pcpus: pcpus.len(),
             slice_ns,
-            grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
+            grace_ns: rules.grace.as_nanos() as u64,
             kick_yields: rules.kick_yields,
             plan,
             sets_aside: plan.is_some() || guests.iter().any(GuestRun::lies_aside),
@@ -316,7 +316,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// may be itself if the others have found pCPUs meanwhile. `None`: all guests are over.
     fn exchange(&self, task: Box<Task<'a>>, pcpu: u32) -> Option<Box<Task<'a>>> {
         self.take_back();
-        let Exchanged { next, waits } = self.queues.exchange(pcpu, task);
+        let (next, waits) = self.queues.exchange(pcpu, task);
         self.publish_load();
         if let Some(last) = waits {
             self.wake_one(last);
@@ -451,11 +451,11 @@ impl<'a, B: Bell> Core<'a, B> {
             // Between portions of a slice nothing is due.
             let is_amid = pcpu.portion.is_some_and(|portion| now_ns < portion.slice_ends_ns);
             let ends = match !is_amid && self.is_another_due(task, pcpu.number, now_ns) {
-                true => !self.grace.grants(task, pcpu, now_ns),
+                true => !pcpu.grants_grace(task, self.grace_ns, now_ns),
                 false => !self.goes_on(task, pcpu, now_ns),
             };
             if ends {
-                self.grace.settle(task, pcpu, true, now_ns);
+                pcpu.settle_grace(task, self.slice_ns, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
             // An alarm within the next slice was beyond the end of the last.
@@ -480,25 +480,16 @@ impl<'a, B: Bell> Core<'a, B> {
         self.queues.charge(guest.index, task.account.turns.costs_ns(now.saturating_sub(began_ns)));
         self.spends(&task, pcpu, now);
         // A turn may end in its grace for another reason than the grace.
-        self.grace.settle(&mut task, pcpu, false, now);
+        pcpu.settle_grace(&mut task, self.slice_ns, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
         pcpu.observer.stops(guest.number_of(id), now, || turn.leads_to(guest.activity(id)));
         let attributed = guest.attributed(id);
         let to = if task.stopped { Where::Preempted(attributed) } else { turn.leads_to(attributed) };
         task.account.goes(guest, id, to, now);
         match turn {
-            Turn::SliceEnded | Turn::Stopped => {
-                if !task.stopped {
-                    return self.exchange(task, pcpu.number);
-                }
-                self.place(task, false);
-            }
-            Turn::Injected(length_ns) => {
-                let until = (now.saturating_add(length_ns), task.number());
-                lock(&self.apart).aside.insert(until, task);
-                // Idle pCPUs sleep at most until then.
-                self.bell.ring_all();
-            }
+            Turn::SliceEnded => return self.exchange(task, pcpu.number),
+            Turn::Stopped => self.place(task, false),
+            Turn::Injected(length_ns) => self.lays_aside(task, now.saturating_add(length_ns)),
             Turn::Waits => {
                 if let Some(kicked) = self.sleepers.put(task.number(), task) {
                     self.make_ready(kicked);
@@ -530,7 +521,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
     fn yields(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, to: Option<u32>) -> Option<Turn<'a>> {
         if pcpu.grace.is_some() {
-            self.grace.settle(task, pcpu, false, self.clock.now_ns());
+            pcpu.settle_grace(task, self.slice_ns, false, self.clock.now_ns());
             return Some(Turn::SliceEnded);
         }
         match to {

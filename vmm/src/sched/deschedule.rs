@@ -16,6 +16,7 @@ use crate::guest::Activity;
 use crate::host::error::Refused;
 use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};
+use crate::image::object::MOST_POINTS;
 
 /// The vCPUs to take off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +89,16 @@ pub struct Deschedule {
 const LENGTHS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
 
 impl Deschedule {
-    /// Whether this can be done to `lock` of `image` in `workload`; if not, why, in one line.
+    /// Checks that this can be done to `lock` of `image` in `workload`. Returns the number of the point, if it is to be at one.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), Refused> {
+    pub(crate) fn check(
+        &self,
+        lock: &Entry,
+        workload: &Entry,
+        image: &Image,
+    ) -> Result<Option<u32>, Refused> {
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "deschedule", message);
         let length = self.length;
         refuse_if(!LENGTHS.contains(&length), format!("for={length:?} is out of range: 1us to 10s"))?;
@@ -116,20 +122,25 @@ impl Deschedule {
             let (name, all) = (&workload.name, names(all));
             let message =
                 format!("no vCPU holds or awaits a lock in workload '{name}': {what} use one of {all}");
-            return refuse_if(true, message);
+            return Err(Refused::new("deschedule", message));
         }
-        let Some(at) = &self.at else { return Ok(()) };
-        let Some(point) = image.points.iter().find(|point| point.name == *at) else {
-            return refuse_if(true, format!("unknown point '{at}': there is {}", names(&image.points)));
+        let Some(at) = &self.at else { return Ok(None) };
+        let Some(position) = image.points.iter().position(|point| point.name == *at) else {
+            let message = format!("unknown point '{at}': there is {}", names(&image.points));
+            return Err(Refused::new("deschedule", message));
         };
         let with = names(image.locks.iter().filter(|lock| lock.has_points()));
         refuse_if(!lock.has_points(), format!("lock '{}' has no points: use {with}", lock.name))?;
-        let Some(doing) = Target::of_point(point) else { return Ok(()) };
-        let (wanted, passes) = (self.target.name(), doing.name());
-        refuse_if(
-            !is_random && self.target != doing,
-            format!("no {wanted} passes '{at}': use {passes} or random, or another point"),
-        )
+        if let Some(doing) = Target::of_point(&image.points[position]).filter(|_| !is_random) {
+            let (wanted, passes) = (self.target.name(), doing.name());
+            let message = format!("no {wanted} passes '{at}': use {passes} or random, or another point");
+            refuse_if(self.target != doing, message)?;
+        }
+        let message = format!(
+            "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
+        );
+        Refused::when(position >= MOST_POINTS, "", message)?;
+        Ok(Some(position as u32))
     }
 
     /// Refuses what needs to be known of a vCPU of a Linux guest.
@@ -252,61 +263,49 @@ impl Injector {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
-    fn injector(how_often: HowOften, point: Option<u32>, seed: u64) -> Injector {
+    /// The first of two threads' share of descheduling holders on two pCPUs with slices of 1 ms.
+    fn injector(how_often: HowOften, point: Option<u32>) -> Injector {
         let length = Duration::from_millis(1);
         let deschedule = Deschedule { target: Target::Holder, how_often, length, at: None };
-        Injector::new(Plan::new(&deschedule, point, 2, Duration::from_millis(1), seed), 0, 2, 0)
-    }
-
-    /// Injections in a second of which a holder can be had at every microsecond.
-    fn injections(mut injector: Injector) -> Vec<u64> {
-        (0..1_000_000)
-            .map(|us| us * 1000)
-            .filter(|&now| injector.takes(Activity::Holder, now).is_some())
-            .collect()
+        Injector::new(Plan::new(&deschedule, point, 2, length, 1), 0, 2, 0)
     }
 
     #[test]
-    fn a_thread_has_its_share_of_the_rate() {
-        // Half of 1000 a second; within 5 standard deviations of a Poisson count.
-        let count = injections(injector(HowOften::PerSecond(1000.0), None, 7)).len();
-        assert!((388..=612).contains(&count), "{count}");
-        // One in ten slices of 1 ms on one pCPU of two.
-        let count = injections(injector(HowOften::Probability(0.1), None, 7)).len();
-        assert!((50..=150).contains(&count), "{count}");
+    fn a_thread_takes_its_share_of_the_rate_or_of_passages() {
+        use HowOften::{PerSecond, Probability};
+        for (how_often, point, passes, expected) in [
+            // Within 5 standard deviations of half of 1000 a second, and of one in ten slices on one pCPU of two.
+            (PerSecond(1000.0), None, None, 388..=612),
+            (Probability(0.1), None, None, 50..=150),
+            // Each passage of its point has this chance, or the next one after each arrival is taken.
+            (Probability(0.25), Some(3), Some(3), 247_835..=252_165),
+            (PerSecond(2e3), Some(3), Some(3), 842..=1158),
+            // None is taken at another point, or at none.
+            (Probability(0.25), Some(3), Some(2), 0..=0),
+            (PerSecond(2e3), Some(3), None, 0..=0),
+        ] {
+            let mut injector = injector(how_often, point);
+            assert_eq!(injector.alarm().is_some(), point.is_none());
+            // A holder can be had at every microsecond of a second.
+            let mut takes = |now_ns| match passes {
+                None => injector.takes(Activity::Holder, now_ns),
+                Some(passes) => injector.takes_at(passes, Activity::Holder, now_ns),
+            };
+            let taken = (0..1_000_000).filter(|us| takes(us * 1000).is_some()).count();
+            assert!(expected.contains(&taken), "{taken}: {how_often:?} at {point:?}, passes {passes:?}");
+        }
     }
 
     #[test]
     fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
-        let mut injector = injector(HowOften::PerSecond(1e6), None, 1);
+        let mut injector = injector(HowOften::PerSecond(1e6), None);
         let due = injector.alarm().unwrap();
         assert_eq!(injector.takes(Activity::Holder, due - 1), None);
         assert_eq!(injector.takes(Activity::Waiter, due), None);
         let again = injector.alarm().unwrap();
         assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
-        assert_eq!(injector.takes(Activity::Holder, due + 1), Some(MS), "an exit for another reason will do");
+        let taken = injector.takes(Activity::Holder, due + 1);
+        assert_eq!(taken, Some(1_000_000), "an exit for another reason will do");
         assert!(injector.alarm().unwrap() > due);
-    }
-
-    #[test]
-    fn each_passage_of_its_point_has_a_chance_and_others_none() {
-        let mut injector = injector(HowOften::Probability(0.25), Some(3), 1);
-        assert_eq!(injector.alarm(), None);
-        let mut hits =
-            |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS).is_some()).count();
-        assert_eq!(hits(2), 0);
-        let hits = hits(3);
-        assert!((2284..=2716).contains(&hits), "{hits}");
-        assert_eq!(injector.takes(Activity::Holder, u64::MAX), None, "nobody is taken elsewhere");
-    }
-
-    #[test]
-    fn a_rate_at_a_point_takes_the_next_passage_after_each_arrival() {
-        let mut injector = injector(HowOften::PerSecond(2e3), Some(3), 1);
-        let mut taken = |us: &u64| injector.takes_at(3, Activity::Holder, us * 1000).is_some();
-        let taken = (0..1_000_000).filter(|us| taken(us)).count();
-        assert!((842..=1158).contains(&taken), "{taken}");
     }
 }

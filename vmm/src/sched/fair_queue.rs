@@ -197,14 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn one_can_be_taken_out_of_turn_and_once_only() {
-        let mut queue = queue(&[(0, 0), (1, 0), (2, 0)]);
-        assert_eq!([1, 1, 7].map(|id| queue.take(0, id)), [Some(1), None, None]);
-        queue.push(0, 1, 0, 1);
-        assert_eq!(order(queue), [0, 2, 1]);
-    }
-
-    #[test]
     fn a_guest_that_slept_comes_first_within_its_credit() {
         let mut shares = Shares::new(Share::Guest, 2, 2, 10);
         shares.push(0, 0, 0, 0);

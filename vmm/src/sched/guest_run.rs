@@ -19,12 +19,11 @@ use crate::image::file::Image;
 use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Exit, NOT_CARRIED_OUT, Vcpu, reason_name};
 use crate::observe::notes::Notes;
-use crate::sched::hints::Watcher;
+use crate::sched::hints::{ToldFlag, Watcher};
 use crate::sched::loss::Losses;
 use crate::sched::quota::Purse;
 use crate::sched::run_delay::RunDelays;
 use crate::sched::starts::Starts;
-use crate::sched::steal_record::ToldFlag;
 use crate::sched::window::{Presence, WindowTimes};
 
 pub(crate) struct GuestRun<'a> {
@@ -321,7 +320,7 @@ impl<'a> Shared<'a> {
             invalidations: Invalidations::new(vcpus),
             attribution,
             told: (0..marked).map(|_| ToldFlag::default()).collect(),
-            losses: Losses::new(memory, vcpus, locks, tsc.rate()),
+            losses: Losses::new(memory, locks, tsc.rate()),
             console: Mutex::default(),
         }
     }

@@ -3,7 +3,10 @@
 //! Under the VMM's scheduler the VMM does, exactly (see `account`). Under the host's, KVM does where it can; where it
 //! does not, a BPF program may (see `switch_probe`); otherwise the flag is not written, and the run says why.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use crate::guest::memory::Memory;
+use crate::host::clock::Clock;
 use crate::host::error::{Known, Unknown};
 use crate::host::switch_probe::{Reported, SwitchProbe, ThreadDoes};
 
@@ -54,6 +57,35 @@ impl PreemptedSource {
             }
             (PreemptedBy::Bpf, _) => by_bpf(),
         }
+    }
+}
+
+/// A vCPU's flag as the VMM has set it, for comparison with what others have read. In lines of its
+/// own: those of others change with each of their turns.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ToldFlag {
+    /// TSC since when it has told what it tells; `u64::MAX` while that changes.
+    since_tsc: AtomicU64,
+    set: AtomicBool,
+}
+
+impl ToldFlag {
+    /// Does `write`, which makes the flag say `set`. One thread at a time: the one that has the vCPU.
+    pub(super) fn change(&self, clock: &Clock, set: bool, write: impl FnOnce()) {
+        // SeqCst: in this order, to every reader. Partner: `at`.
+        self.since_tsc.store(u64::MAX, Ordering::SeqCst);
+        write();
+        self.set.store(set, Ordering::SeqCst);
+        self.since_tsc.store(clock.tsc(), Ordering::SeqCst);
+    }
+
+    /// Value of the flag from `tsc` until now, if it was the same all the time.
+    pub(super) fn at(&self, tsc: u64) -> Option<bool> {
+        // SeqCst: partner of `change`. If `since_tsc` is the same before and after, `set` belongs to it.
+        let since_tsc = self.since_tsc.load(Ordering::SeqCst);
+        let set = self.set.load(Ordering::SeqCst);
+        (since_tsc < tsc && self.since_tsc.load(Ordering::SeqCst) == since_tsc).then_some(set)
     }
 }
 

@@ -3,10 +3,9 @@
 //! Sleep is [`std::thread::park`], kick is `unpark`: a token that is latched when the thread does not sleep, which is
 //! what `pv_kick` asks for.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
-use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
@@ -22,7 +21,7 @@ use crate::observe::{Where, Whereabouts};
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::run_delay::{SchedStat, parse_sched_stat};
+use crate::sched::run_delay::{self, SchedStat};
 use crate::sched::starts::StartTurns;
 use crate::sched::{Finished, Scheduler};
 
@@ -31,15 +30,21 @@ const STARTS_PER_PCPU: u32 = 2;
 
 pub(crate) struct HostThreads<'a> {
     run: &'a GuestRun<'a>,
+    /// Until they are started.
+    vcpus: Mutex<Vec<Vcpu>>,
     threads: Vec<VcpuThread>,
-    /// All of them are there.
-    complete: AtomicBool,
     /// Orders a thread's registration against [`Self::interrupt`].
     registration: Mutex<()>,
     /// Given out once vCPU 0 has booted.
     turns: StartTurns,
     plan: Option<Plan>,
 }
+
+/// The places of a vCPU that its thread and those that kick it tell apart, by their numbers below.
+const PLACES: [Where; 4] = [Where::NotStarted, Where::Runnable, Where::Asleep, Where::Left];
+const RUNNABLE: u8 = 1;
+const ASLEEP: u8 = 2;
+const LEFT: u8 = 3;
 
 /// One vCPU's thread, as seen by the others.
 #[derive(Default)]
@@ -49,22 +54,13 @@ struct VcpuThread {
     /// To end KVM_RUN.
     thread: OnceLock<Thread>,
     kicks: AtomicU64,
-    /// SeqCst, with `left`: [`HostThreads::all_asleep`] looks at all of them.
-    asleep: AtomicBool,
-    left: AtomicBool,
-    /// It may run.
-    begun: AtomicBool,
-    /// Until it is started.
-    vcpu: Mutex<Option<Vcpu>>,
+    /// Its place in [`PLACES`]. SeqCst: [`HostThreads::all_asleep`] looks at all of them.
+    at: AtomicU8,
     /// Once it has ended.
     finished: Mutex<Option<Finished>>,
 }
 
 impl VcpuThread {
-    fn new(vcpu: Vcpu) -> Self {
-        Self { vcpu: Mutex::new(Some(vcpu)), ..Self::default() }
-    }
-
     /// Ends its sleep, or the next one.
     fn unpark(&self) {
         if let Some(sleeper) = self.sleeper.get() {
@@ -105,11 +101,14 @@ impl Scheduler for Vec<HostThreads<'_>> {
     }
 
     fn whereabouts(&self) -> Vec<Whereabouts> {
-        self.iter().flat_map(HostThreads::whereabouts).collect()
+        let threads = self.iter().flat_map(|of_guest| &of_guest.threads);
+        // Relaxed: shown.
+        threads.map(|of| PLACES[usize::from(of.at.load(Ordering::Relaxed))].into()).collect()
     }
 
     fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
-        self[guest].threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
+        let path = |thread: &Thread| format!("/proc/self/task/{}/schedstat", thread.id());
+        self[guest].threads.iter().map(|of| run_delay::read(&path(of.thread.get()?))).collect()
     }
 
     fn finish(self: Box<Self>) -> Vec<Finished> {
@@ -130,8 +129,8 @@ impl<'a> HostThreads<'a> {
         }
         Self {
             run,
-            threads: vcpus.into_iter().map(VcpuThread::new).collect(),
-            complete: AtomicBool::new(false),
+            threads: vcpus.iter().map(|_| VcpuThread::default()).collect(),
+            vcpus: Mutex::new(vcpus),
             registration: Mutex::new(()),
             turns,
             plan,
@@ -139,24 +138,18 @@ impl<'a> HostThreads<'a> {
     }
 
     fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        let spawn = |thread: &'scope VcpuThread| -> std::io::Result<()> {
-            let vcpu = lock(&thread.vcpu).take().expect("threads are started once");
+        let spawn = |(thread, vcpu): (&'scope VcpuThread, Vcpu)| -> std::io::Result<()> {
             let builder = std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
             let spawned = builder.spawn_scoped(scope, move || self.serve_vcpu(vcpu, cpus))?;
             thread.sleeper.get_or_init(|| spawned.thread().clone());
             Ok(())
         };
-        match self.threads.iter().try_for_each(spawn) {
-            Ok(()) => {
-                // Release pairs with the acquire in `may_boot`: every vCPU that vCPU 0 kicks can be woken.
-                self.complete.store(true, Ordering::Release);
-                self.threads.iter().take(1).for_each(VcpuThread::unpark);
-            }
-            Err(source) => {
-                self.run.fail(no_thread("start a thread for each vCPU")(source));
-                self.run.stop();
-                self.turns.end();
-            }
+        let vcpus = std::mem::take(&mut *lock(&self.vcpus));
+        // vCPU 0 last: it boots at once, and every vCPU that it kicks can be woken.
+        if let Err(source) = self.threads.iter().zip(vcpus).rev().try_for_each(spawn) {
+            self.run.fail(no_thread("start a thread for each vCPU")(source));
+            self.run.stop();
+            self.turns.end();
         }
     }
 
@@ -167,25 +160,9 @@ impl<'a> HostThreads<'a> {
         self.turns.end();
     }
 
-    /// Lists the places of the guest's vCPUs, as far as their threads say.
-    fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
-        self.threads.iter().map(|of| {
-            // Relaxed: shown.
-            let [begun, asleep, left] =
-                [&of.begun, &of.asleep, &of.left].map(|is| is.load(Ordering::Relaxed));
-            let at = match (left, asleep) {
-                (true, _) => Where::Left,
-                (false, true) => Where::Asleep,
-                (false, false) if !begun => Where::NotStarted,
-                (false, false) => Where::Runnable,
-            };
-            at.into()
-        })
-    }
-
     fn all_asleep(&self) -> bool {
-        let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);
-        let idle = |thread: &VcpuThread| left(thread) || thread.asleep.load(Ordering::SeqCst);
+        let left = |thread: &VcpuThread| thread.at.load(Ordering::SeqCst) == LEFT;
+        let idle = |thread: &VcpuThread| left(thread) || thread.at.load(Ordering::SeqCst) == ASLEEP;
         !self.threads.iter().all(left) && (self.threads.iter().all(idle) || self.all_halt_in_kernel())
     }
 
@@ -200,6 +177,8 @@ impl<'a> HostThreads<'a> {
         signal::block_all();
         let pinned = cpus::pin_to(cpus);
         let of_vcpu = &self.threads[vcpu.id as usize];
+        // Before the vCPU runs: others may kick it before the thread that has started this one goes on.
+        of_vcpu.sleeper.get_or_init(std::thread::current);
         {
             // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
             // `interrupt` kicks the thread.
@@ -220,7 +199,7 @@ impl<'a> HostThreads<'a> {
         if let Err(lost) = cpus::check_pinned(cpus) {
             _ = self.run.pinning_lost.set(lost);
         }
-        of_vcpu.left.store(true, Ordering::SeqCst);
+        of_vcpu.at.store(LEFT, Ordering::SeqCst);
         // A turn to start that it has not given back.
         self.starts(vcpu.id);
         // Relaxed: a count.
@@ -231,23 +210,14 @@ impl<'a> HostThreads<'a> {
             Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
     }
 
-    /// Waits until a vCPU may start: vCPU 0 for all threads to exist, the others for vCPU 0 and a turn. `false`: the run is over.
+    /// Waits until a vCPU may start: vCPU 0 may at once, the others wait for that and a turn. `false`: the run is over.
     fn may_start(&self, vcpu: u32) -> bool {
         // The turns' mutex comes between this and the writes of the boot vCPU.
-        let may = if vcpu == 0 && self.run.shared.is_some() { self.may_boot() } else { self.turns.take() };
-        // Relaxed: shown.
-        self.threads[vcpu as usize].begun.store(may, Ordering::Relaxed);
-        may
-    }
-
-    fn may_boot(&self) -> bool {
-        // Acquire pairs with the release in `start`.
-        let is_complete = || self.complete.load(Ordering::Acquire);
-        while !is_complete() && !self.run.stopping() {
-            // With a limit: if not all threads could be started, it is not known which to unpark.
-            std::thread::park_timeout(Duration::from_millis(100));
+        let may = vcpu == 0 && self.run.shared.is_some() || self.turns.take();
+        if may {
+            self.threads[vcpu as usize].at.store(RUNNABLE, Ordering::SeqCst);
         }
-        is_complete()
+        may
     }
 
     /// vCPU 0 has booted the guest, and has a turn to start. The others have theirs.
@@ -346,14 +316,14 @@ impl<'a> HostThreads<'a> {
             observer.stops(self.run.number_of(vcpu), since_ns, || Where::Asleep);
         }
         self.run.watcher.thread_does(vcpu, ThreadDoes::Waits);
-        let asleep = &self.threads[vcpu as usize].asleep;
-        asleep.store(true, Ordering::SeqCst);
+        let at = &self.threads[vcpu as usize].at;
+        at.store(ASLEEP, Ordering::SeqCst);
         std::thread::park();
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
         if self.run.stopping() {
             return Some(Whereabouts { at: Where::Asleep, since_ns: Some(since_ns) });
         }
-        asleep.store(false, Ordering::SeqCst);
+        at.store(RUNNABLE, Ordering::SeqCst);
         observer.runs(self.run.number_of(vcpu), None, now_ns(), |at_ns| self.run.window.contains(at_ns));
         None
     }
@@ -390,9 +360,9 @@ impl<'a> HostThreads<'a> {
         // Relaxed: a count.
         thread.kicks.fetch_add(1, Ordering::Relaxed);
         // It is awake from now on, even if the host does not run it yet: a run ends in which all sleep.
-        let asleep = thread.asleep.swap(false, Ordering::SeqCst);
+        let slept = thread.at.compare_exchange(ASLEEP, RUNNABLE, Ordering::SeqCst, Ordering::SeqCst);
         thread.unpark();
-        Some(asleep)
+        Some(slept.is_ok())
     }
 }
 
@@ -408,9 +378,4 @@ fn is_asleep(thread: Thread) -> Option<bool> {
     // The name before the state may hold anything, parentheses too.
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.trim_start().starts_with('S'))
-}
-
-fn read_sched_stat(thread: Thread) -> Option<SchedStat> {
-    let path = format!("/proc/self/task/{}/schedstat", thread.id());
-    parse_sched_stat(&std::fs::read_to_string(path).ok()?)
 }

@@ -50,16 +50,15 @@ impl LastLook {
 
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
-    vcpus: u32,
     rate: TscRate,
     /// One per lock.
     looks: Vec<LastLook>,
 }
 
 impl<'a> Losses<'a> {
-    pub(crate) fn new(memory: &'a Memory, vcpus: u32, locks: u32, rate: TscRate) -> Self {
+    pub(crate) fn new(memory: &'a Memory, locks: u32, rate: TscRate) -> Self {
         let looks = (0..locks.min(MAX_LOCKS)).map(|_| LastLook::default()).collect();
-        Self { memory, vcpus, rate, looks }
+        Self { memory, rate, looks }
     }
 
     /// The lock that `vcpu` says it is at, if there is such a lock.
@@ -97,7 +96,7 @@ impl<'a> Losses<'a> {
             (waits && activity.lock.load(Ordering::Relaxed) == lock)
                 .then(|| activity.since_tsc.load(Ordering::Relaxed))
         };
-        let since_tsc = (0..self.vcpus).filter(|&other| other != vcpu).filter_map(wait);
+        let since_tsc = (0..self.memory.vcpus()).filter(|&other| other != vcpu).filter_map(wait);
         waited_ns(since_tsc, (from_ns, now.ns), GuestClock { now, rate: self.rate }, window)
     }
 }
@@ -157,25 +156,21 @@ impl Claim {
 }
 
 /// Accounts for a vCPU that is back: it was taken off at `off_ns` while it did `activity`, and has entered `entered` sections. `idle_ns`:
-/// since when no vCPU has been inside its lock, if none is. `waited_since`: the others' wait since a moment. Loss that is sure is
-/// added to `lost_ns`; the rest is claimed.
+/// since when no vCPU has been inside its lock, if none is. `waited_since`: the others' wait since a moment. Returns what they have lost
+/// for sure, to a holder, and what else is claimed.
 pub(crate) fn on_return(
     activity: Activity,
     off_ns: u64,
     idle_ns: Option<u64>,
     entered: u64,
     waited_since: impl FnOnce(u64) -> u64,
-    lost_ns: &mut ByActivity,
-) -> Option<Claim> {
+) -> (u64, Option<Claim>) {
     match (activity, idle_ns) {
-        (Activity::Holder, _) => {
-            lost_ns.holder += waited_since(off_ns);
-            None
-        }
+        (Activity::Holder, _) => (waited_since(off_ns), None),
         (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
-            Some(Claim { activity, lost_ns: waited_since(off_ns.max(idle_ns)), entered })
+            (0, Some(Claim { activity, lost_ns: waited_since(off_ns.max(idle_ns)), entered }))
         }
-        _ => None,
+        _ => (0, None),
     }
 }
 

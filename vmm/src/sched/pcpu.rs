@@ -90,45 +90,37 @@ impl<'a> Pcpu<'a> {
         let at_ns = look_ns.into_iter().chain(injection_ns).min();
         at_ns.is_some_and(|at_ns| self.slice.also_at(at_ns))
     }
-}
 
-pub(super) struct Grace {
-    /// Its length; 0: there is none.
-    pub(super) length_ns: u64,
-    /// The length of a slice, which is the most that is ever charged.
-    pub(super) slice_ns: u64,
-}
-
-impl Grace {
-    /// The slice of the vCPU is over: whether it may run on. If so, the guest is asked to yield once it has left its section.
-    pub(super) fn grants(&self, task: &Task<'_>, pcpu: &mut Pcpu<'_>, now_ns: u64) -> bool {
+    /// The slice of the vCPU is over: whether it may run on for `grace_ns`; 0: never. If so, the guest is asked to yield once it has left
+    /// its section.
+    pub(super) fn grants_grace(&mut self, task: &Task<'_>, grace_ns: u64, now_ns: u64) -> bool {
         let Some(shared) = &task.guest.shared else { return false };
         // Relaxed: the vCPU is stopped.
         let asks = || shared.area(task.vcpu.id).activity.asks_for_no_grace.load(Ordering::Relaxed) == 0;
-        if self.length_ns == 0
-            || pcpu.grace.is_some()
+        if grace_ns == 0
+            || self.grace.is_some()
             || task.guest.activity(task.vcpu.id) != Activity::Holder
             || !asks()
         {
             return false;
         }
-        pcpu.grace = Some(now_ns);
-        pcpu.slice.extend(now_ns + self.length_ns);
+        self.grace = Some(now_ns);
+        self.slice.extend(now_ns + grace_ns);
         // Relaxed: the vCPU is stopped.
         shared.area(task.vcpu.id).host.yield_wanted.store(1, Ordering::Relaxed);
         true
     }
 
-    /// The turn ends, with grace or without: charges what the vCPU ran beyond its slice. `expired`: it did not leave its section
-    /// in time.
-    pub(super) fn settle(&self, task: &mut Task<'_>, pcpu: &mut Pcpu<'_>, expired: bool, now_ns: u64) {
-        let Some(granted_ns) = pcpu.grace.take() else { return };
+    /// The turn ends, with grace or without: charges what the vCPU ran beyond its slice, `slice_ns` at most. `expired`: it did not leave
+    /// its section in time.
+    pub(super) fn settle_grace(&mut self, task: &mut Task<'_>, slice_ns: u64, expired: bool, now_ns: u64) {
+        let Some(granted_ns) = self.grace.take() else { return };
         if let Some(shared) = &task.guest.shared {
             // Relaxed: the vCPU is stopped.
             shared.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
         }
         let overrun_ns = now_ns.saturating_sub(granted_ns);
-        task.account.turns.debt_ns = overrun_ns.min(self.slice_ns);
+        task.account.turns.debt_ns = overrun_ns.min(slice_ns);
         if task.guest.window.contains(now_ns) {
             let graces = &mut task.account.books.graces;
             graces.granted += 1;

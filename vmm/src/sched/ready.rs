@@ -92,15 +92,11 @@ impl<'a, B: Bell> Core<'a, B> {
     pub(super) fn start_the_others(&self, guest: &GuestRun<'_>, from: &Task<'_>) -> Option<u64> {
         let mut apart = lock(&self.apart);
         let now = self.clock.now_ns();
-        let is_first = apart.not_started.iter().any(|task| task.guest.index == guest.index);
-        for mut task in std::mem::take(&mut apart.not_started) {
-            if task.guest.index == guest.index {
-                task.account.begin(now);
-                // vCPUs of a guest that started earlier have run meanwhile.
-                self.queues.push(None, task, true);
-            } else {
-                apart.not_started.push(task);
-            }
+        let mut is_first = false;
+        for mut task in apart.not_started.extract_if(.., |task| task.guest.index == guest.index) {
+            (is_first, task.account.since_ns) = (true, now);
+            // vCPUs of a guest that started earlier have run meanwhile.
+            self.queues.push(None, task, true);
         }
         drop(apart);
         self.publish_load();

@@ -19,7 +19,9 @@ pub struct SchedStat {
     pub delay_ns: u64,
 }
 
-pub(super) fn parse_sched_stat(text: &str) -> Option<SchedStat> {
+/// Reads the kernel's figures for a thread from its file; it may not count.
+pub(super) fn read(path: &str) -> Option<SchedStat> {
+    let text = std::fs::read_to_string(path).ok()?;
     let mut fields = text.split_ascii_whitespace().map(str::parse);
     Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
 }
@@ -60,7 +62,7 @@ impl RunDelays {
 /// Reads the kernel's figures for the calling thread; it may not count.
 #[must_use]
 pub fn of_this_thread() -> Option<SchedStat> {
-    parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    read("/proc/thread-self/schedstat")
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Starts {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// Turns that no vCPU has.
     free: u32,
@@ -62,7 +62,7 @@ struct State {
     over: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StartTurns {
     state: Mutex<State>,
     /// There is a turn, or the run is over.
@@ -74,11 +74,7 @@ pub(super) struct StartTurns {
 impl StartTurns {
     /// Turns of `vcpus` vCPUs, none of which is free yet.
     pub(super) fn new(vcpus: u32) -> Self {
-        Self {
-            state: Mutex::new(State { free: 0, left: vcpus, over: false }),
-            freed: Condvar::new(),
-            all_started: Condvar::new(),
-        }
+        Self { state: Mutex::new(State { left: vcpus, ..State::default() }), ..Self::default() }
     }
 
     pub(super) fn open(&self, turns: u32) {

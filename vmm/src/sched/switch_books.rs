@@ -10,12 +10,13 @@
 //! A report may get lost, when it is read too late: then a stay on a pCPU or off it has no beginning or no end, and is
 //! left out. How many got lost is counted.
 
-use crate::guest::{Activity, ByActivity};
+use crate::guest::Activity;
 use crate::host::switch_probe::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
 use crate::observe::trace::What;
 use crate::observe::{Where, Whereabouts};
+use crate::sched::books::Books;
+use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
-use crate::sched::window::WindowTimes;
 
 /// One vCPU.
 #[derive(Clone, Copy, Debug)]
@@ -39,25 +40,13 @@ pub struct SwitchReports {
 }
 
 /// Totals of the books.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Switched {
-    /// Times a vCPU lost its pCPU, or went to sleep, inside the window.
-    pub(crate) preemptions: ByActivity,
-    /// For how long, inside the window.
-    pub(crate) preempted_ns: ByActivity,
-    /// Time that the others lost, inside the window.
-    pub(crate) lost_ns: ByActivity,
+    /// Preemptions and losses of all vCPUs.
+    pub(crate) books: Books,
     /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
     pub(crate) switched_out_ready: Vec<u64>,
     pub(crate) reports: SwitchReports,
-}
-
-/// Data of the run that the books need.
-#[derive(Clone, Copy)]
-pub(crate) struct Frame<'a> {
-    pub(crate) window: &'a WindowTimes,
-    pub(crate) clock: GuestClock,
-    pub(crate) halts_in_kernel: bool,
 }
 
 /// The books of all vCPUs of a guest.
@@ -84,8 +73,8 @@ impl SwitchBooks {
         }
     }
 
-    /// Enters what was seen; what a trace should say of it.
-    pub(crate) fn enter(&mut self, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+    /// Enters what was seen of a vCPU of `guest`; what a trace should say of it.
+    pub(crate) fn enter(&mut self, switch: &Switch, guest: &GuestRun<'_>, clock: GuestClock) -> Option<What> {
         self.switched.reports.read += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
@@ -93,13 +82,13 @@ impl SwitchBooks {
             return None;
         }
         match switch.kind {
-            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, frame),
-            IN => self.comes(vcpu, switch, frame),
+            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, guest),
+            IN => self.comes(vcpu, switch, guest, clock),
             LOOK => {
                 self.entries[vcpu].said = *switch;
                 None
             }
-            WOKEN => self.wakes(vcpu, switch.at_ns, frame),
+            WOKEN => self.wakes(vcpu, switch.at_ns, guest),
             _ => None,
         }
     }
@@ -118,13 +107,13 @@ impl SwitchBooks {
         Switched { switched_out_ready, reports, ..self.switched }
     }
 
-    fn goes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+    fn goes(&mut self, vcpu: usize, switch: &Switch, guest: &GuestRun<'_>) -> Option<What> {
         let ready = switch.kind == OUT_READY;
         let activity = Activity::said(switch.state);
         self.idle_since(switch);
         let entry = &mut self.entries[vcpu];
         if let Some(claim) = entry.claim.take() {
-            claim.settle(switch.entered, &mut self.switched.lost_ns);
+            claim.settle(switch.entered, &mut self.switched.books.lost_ns_by);
         }
         let does = |what: ThreadDoes| switch.thread_does == what as u32;
         let to = match ready {
@@ -132,15 +121,15 @@ impl SwitchBooks {
             true if does(ThreadDoes::Yields) => Where::Ready,
             true => Where::Preempted(activity),
             false if does(ThreadDoes::Left) => Where::Left,
-            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Where::Asleep,
+            false if does(ThreadDoes::Waits) || guest.halts_in_kernel => Where::Asleep,
             false => Where::Blocked,
         };
         entry.switched_out_ready += u64::from(ready);
         (entry.at, entry.since_ns, entry.said) = (to, switch.at_ns, *switch);
-        if frame.window.contains(switch.at_ns) {
+        if guest.window.contains(switch.at_ns) {
             match to {
-                Where::Preempted(activity) => *self.switched.preemptions.of(activity) += 1,
-                Where::Asleep => self.switched.preemptions.halted += 1,
+                Where::Preempted(activity) => *self.switched.books.preemptions_by.of(activity) += 1,
+                Where::Asleep => self.switched.books.preemptions_by.halted += 1,
                 _ => {}
             }
         }
@@ -150,16 +139,28 @@ impl SwitchBooks {
         })
     }
 
-    fn comes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+    fn comes(
+        &mut self,
+        vcpu: usize,
+        switch: &Switch,
+        guest: &GuestRun<'_>,
+        clock: GuestClock,
+    ) -> Option<What> {
         let idle_since_ns = self.idle_since(switch);
-        let (was, since_ns) = (self.entries[vcpu].at, self.entries[vcpu].since_ns);
-        let off_ns = frame.window.overlap_ns(since_ns, switch.at_ns);
+        let Entry { at: was, since_ns, claim, .. } = self.entries[vcpu];
+        let off_ns = guest.window.overlap_ns(since_ns, switch.at_ns);
         match was {
             Where::Preempted(activity) => {
-                *self.switched.preempted_ns.of(activity) += off_ns;
-                self.settle_loss(vcpu, activity, idle_since_ns, switch, frame);
+                *self.switched.books.preempted_ns_by.of(activity) += off_ns;
+                if (switch.lock as usize) < self.looks.len() {
+                    let waited_since = |from_ns| self.waited_by_others(from_ns, switch, guest, clock);
+                    let (lost_ns, claimed) =
+                        loss::on_return(activity, since_ns, idle_since_ns, switch.entered, waited_since);
+                    self.switched.books.lost_ns_by.holder += lost_ns;
+                    self.entries[vcpu].claim = claimed.or(claim);
+                }
             }
-            Where::Asleep => self.switched.preempted_ns.halted += off_ns,
+            Where::Asleep => self.switched.books.preempted_ns_by.halted += off_ns,
             _ => {}
         }
         let entry = &mut self.entries[vcpu];
@@ -171,11 +172,12 @@ impl SwitchBooks {
         })
     }
 
-    fn wakes(&mut self, vcpu: usize, at_ns: u64, frame: &Frame<'_>) -> Option<What> {
+    fn wakes(&mut self, vcpu: usize, at_ns: u64, guest: &GuestRun<'_>) -> Option<What> {
         let entry = &mut self.entries[vcpu];
         match entry.at {
             Where::Asleep => {
-                self.switched.preempted_ns.halted += frame.window.overlap_ns(entry.since_ns, at_ns);
+                let slept_ns = guest.window.overlap_ns(entry.since_ns, at_ns);
+                self.switched.books.preempted_ns_by.halted += slept_ns;
             }
             Where::Blocked => {}
             // It had not gone yet, or is kept out.
@@ -192,30 +194,14 @@ impl SwitchBooks {
         look.idle_since(switch.lock_entered, switch.lock_owner, switch.at_ns)
     }
 
-    /// Settles the loss of a `vcpu` that is back: see `loss` for how losses are attributed.
-    fn settle_loss(
-        &mut self,
-        vcpu: usize,
-        activity: Activity,
-        idle_since_ns: Option<u64>,
+    /// Time that all others have waited for the lock of the vCPU that `switch` has back, from `from_ns` on, inside the window.
+    fn waited_by_others(
+        &self,
+        from_ns: u64,
         switch: &Switch,
-        frame: &Frame<'_>,
-    ) {
-        if switch.lock as usize >= self.looks.len() {
-            return;
-        }
-        let (off_ns, mut lost_ns) = (self.entries[vcpu].since_ns, self.switched.lost_ns);
-        let waited_since = |from_ns| self.waited_by_others(vcpu, from_ns, switch, frame);
-        let claim =
-            loss::on_return(activity, off_ns, idle_since_ns, switch.entered, waited_since, &mut lost_ns);
-        self.switched.lost_ns = lost_ns;
-        if claim.is_some() {
-            self.entries[vcpu].claim = claim;
-        }
-    }
-
-    /// Time that all but `vcpu` have waited for its lock from `from_ns` until it came back, inside the window.
-    fn waited_by_others(&self, vcpu: usize, from_ns: u64, switch: &Switch, frame: &Frame<'_>) -> u64 {
+        guest: &GuestRun<'_>,
+        clock: GuestClock,
+    ) -> u64 {
         let wait = |(other, entry): (usize, &Entry)| {
             let waits = matches!(Activity::said(entry.said.state), Activity::Waiter | Activity::Head);
             // One that runs was looked at in the same moment, if it waited.
@@ -224,11 +210,11 @@ impl SwitchBooks {
                 Where::NotStarted | Where::Left => false,
                 _ => true,
             };
-            (other != vcpu && waits && known && entry.said.lock == switch.lock)
+            (other != switch.vcpu as usize && waits && known && entry.said.lock == switch.lock)
                 .then_some(entry.said.since_tsc)
         };
         let since_tsc = self.entries.iter().enumerate().filter_map(wait);
-        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), frame.clock, frame.window)
+        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), clock, &guest.window)
     }
 }
 
@@ -238,7 +224,9 @@ pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};
 
     use super::*;
-    use crate::host::clock::{Moment, TscRate};
+    use crate::host::clock::{Clock, Moment, TscRate};
+    use crate::sched::tests::Ground;
+    use crate::sched::window::WindowTimes;
 
     pub(crate) const TARGET: Target = Target { name: "switches", most_bytes: 1024, seeds: no_seeds, execute };
 
@@ -250,27 +238,29 @@ pub(crate) mod fuzzed {
     /// more.
     fn execute(bytes: &[u8]) {
         let mut script = Script::new(bytes);
-        let window = WindowTimes::between(WINDOW_NS[0], WINDOW_NS[1]);
+        let ground = Ground::new(Clock::Host);
+        let mut guest = ground.guest(VCPUS);
+        guest.window = WindowTimes::between(WINDOW_NS[0], WINDOW_NS[1]);
         let clock = GuestClock {
             now: Moment { ns: script.number().wrapping_mul(16), tsc: script.number() },
             rate: TscRate::of_khz(2_000_000),
         };
-        let frame = Frame { window: &window, clock, halts_in_kernel: script.byte() & 1 != 0 };
+        guest.halts_in_kernel = script.byte() & 1 != 0;
         let mut books = SwitchBooks::new(VCPUS, LOCKS);
         let mut reports = 0;
         while !script.is_over() {
-            _ = books.enter(&switch(&mut script), &frame);
+            _ = books.enter(&switch(&mut script), &guest, clock);
             _ = books.preempted(u32::from(script.byte()) % VCPUS);
             reports += 1;
         }
-        let switched = books.finish(script.number());
+        let Switched { books, .. } = books.finish(script.number());
         let longest_ns = (WINDOW_NS[1] - WINDOW_NS[0]) * reports;
-        let (off, lost) = (&switched.preempted_ns, &switched.lost_ns);
+        let (off, lost) = (&books.preempted_ns_by, &books.lost_ns_by);
         for off_ns in [off.holder, off.head, off.waiter, off.halted, off.other] {
-            assert!(off_ns <= longest_ns, "{switched:?}");
+            assert!(off_ns <= longest_ns, "{books:?}");
         }
         for lost_ns in [lost.holder, lost.head, lost.waiter] {
-            assert!(lost_ns <= longest_ns * u64::from(VCPUS), "{switched:?}");
+            assert!(lost_ns <= longest_ns * u64::from(VCPUS), "{books:?}");
         }
     }
 
@@ -297,17 +287,16 @@ mod tests {
     use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER};
 
     use super::*;
-    use crate::host::clock::{Moment, TscRate};
+    use crate::guest::ByActivity;
+    use crate::host::clock::{Clock, Moment, TscRate};
+    use crate::sched::tests::Ground;
+    use crate::sched::window::WindowTimes;
 
-    /// A window from 1 us on, and a counter of 2 ticks per nanosecond.
-    struct Run {
-        books: SwitchBooks,
-        window: WindowTimes,
-    }
+    struct Run(SwitchBooks);
 
     impl Run {
         fn new() -> Self {
-            Self { books: SwitchBooks::new(4, 1), window: WindowTimes::between(1_000, 1_000_000) }
+            Self(SwitchBooks::new(4, 1))
         }
 
         /// vCPU `vcpu` switches at `at_ns`, and says `state`, and that it has waited since `since_ns`.
@@ -315,20 +304,17 @@ mod tests {
             self.enter(Switch { at_ns, vcpu, kind, state, since_tsc: since_ns * 2, lock_owner: 1, ..base() })
         }
 
+        /// Enters a report of a guest with a window from 1 us on, and a counter of 2 ticks per nanosecond.
         fn enter(&mut self, switch: Switch) -> Option<What> {
-            let frame = Frame {
-                window: &self.window,
-                clock: GuestClock {
-                    now: Moment { ns: 500_000, tsc: 1_000_000 },
-                    rate: TscRate::of_khz(2_000_000),
-                },
-                halts_in_kernel: false,
-            };
-            self.books.enter(&switch, &frame)
+            let ground = Ground::new(Clock::Host);
+            let mut guest = ground.guest(4);
+            guest.window = WindowTimes::between(1_000, 1_000_000);
+            let now = Moment { ns: 500_000, tsc: 1_000_000 };
+            self.0.enter(&switch, &guest, GuestClock { now, rate: TscRate::of_khz(2_000_000) })
         }
 
-        fn finish(self) -> Switched {
-            self.books.finish(0)
+        fn finish(self) -> Books {
+            self.0.finish(0).books
         }
     }
 
@@ -346,14 +332,14 @@ mod tests {
         assert_eq!(stops, Some(What::Stops { vcpu: 0, to: Where::Preempted(Activity::Holder) }));
         // This one runs when the holder comes back, and waits since 12 us.
         run.see(20_000, 2, LOOK, ACTIVITY_HEAD, 12_000);
-        run.books.entries[2].at = Where::Running;
+        run.0.entries[2].at = Where::Running;
         run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
         let switched = run.finish();
         assert_eq!(
-            switched.preemptions,
+            switched.preemptions_by,
             ByActivity { holder: 1, waiter: 1, other: 1, ..ByActivity::default() }
         );
-        assert_eq!((switched.preempted_ns.holder, switched.lost_ns.holder), (10_000, 10_000 + 8_000));
+        assert_eq!((switched.preempted_ns_by.holder, switched.lost_ns_by.holder), (10_000, 10_000 + 8_000));
     }
 
     #[test]
@@ -363,7 +349,7 @@ mod tests {
         run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
         run.see(15_000, 1, LOOK, ACTIVITY_WAITER, 2_000);
         run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
-        assert_eq!(run.finish().lost_ns.holder, 0);
+        assert_eq!(run.finish().lost_ns_by.holder, 0);
     }
 
     #[test]
@@ -377,7 +363,7 @@ mod tests {
             let waits = Switch { vcpu: 0, state: ACTIVITY_HEAD, entered: 4, lock_entered: 8, ..base() };
             run.enter(Switch { at_ns: 20_000, kind: IN, ..waits });
             run.enter(Switch { at_ns: 30_000, kind: OUT_READY, entered, ..waits });
-            assert_eq!(run.finish().lost_ns.head, lost);
+            assert_eq!(run.finish().lost_ns_by.head, lost);
         }
     }
 
@@ -401,11 +387,11 @@ mod tests {
         // Whatever the kernel does with the thread's memory then.
         run.enter(does(17_000, IN, ThreadDoes::Runs));
         run.enter(does(18_000, OUT_READY, ThreadDoes::Runs));
-        let switched = run.finish();
-        assert_eq!(switched.preemptions, ByActivity { halted: 1, ..ByActivity::default() });
-        assert_eq!(switched.preempted_ns, ByActivity { halted: 3_000, ..ByActivity::default() });
+        let Switched { books: switched, switched_out_ready, .. } = run.0.finish(0);
+        assert_eq!(switched.preemptions_by, ByActivity { halted: 1, ..ByActivity::default() });
+        assert_eq!(switched.preempted_ns_by, ByActivity { halted: 3_000, ..ByActivity::default() });
         // The kernel counts a yield as well.
-        assert_eq!(switched.switched_out_ready[0], 1);
+        assert_eq!(switched_out_ready[0], 1);
     }
 
     #[test]
@@ -419,7 +405,10 @@ mod tests {
         run.see(9_000, 2, OUT_READY, ACTIVITY_OTHER, 0);
         run.see(9_500, 2, IN, ACTIVITY_OTHER, 0);
         let switched = run.finish();
-        assert_eq!(switched.preemptions, ByActivity { holder: 1, other: 1, ..ByActivity::default() });
-        assert_eq!(switched.preempted_ns, ByActivity { holder: 2_000, other: 500, ..ByActivity::default() });
+        assert_eq!(switched.preemptions_by, ByActivity { holder: 1, other: 1, ..ByActivity::default() });
+        assert_eq!(
+            switched.preempted_ns_by,
+            ByActivity { holder: 2_000, other: 500, ..ByActivity::default() }
+        );
     }
 }

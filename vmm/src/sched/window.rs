@@ -152,16 +152,7 @@ mod tests {
         assert_eq!([130, 149, 170].map(at), [Some(150 * MS), Some(150 * MS), Some(171 * MS)]);
         window.close(175 * MS);
         assert_eq!(at(180), None);
-    }
-
-    #[test]
-    fn times_that_cannot_be_are_refused() {
-        let window = Duration::from_millis(50);
-        assert_eq!(presence(10, Some(30)).check(window), Ok(()));
-        assert_eq!(presence(0, None).check(window), Ok(()));
-        for presence in [presence(50, None), presence(10, Some(10)), presence(10, Some(51))] {
-            assert_eq!(presence.check(window).unwrap_err().about, "from", "{presence:?}");
-        }
-        assert_eq!(presence(10, Some(30)).longest_absence(window), Duration::from_millis(20));
+        let (longest, window) = (Duration::from_millis(20), Duration::from_millis(50));
+        assert_eq!(presence(10, Some(30)).longest_absence(window), longest);
     }
 }

@@ -45,10 +45,9 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         run_ns: Some(run_ns),
         steal_ns: Some(window.as_nanos() as u64 - run_ns),
         preemptions: 10,
-        switched_out_ready: None,
         waits: Some(0),
         kicks: Some(0),
-        timeline: None,
+        ..VcpuOutcome::default()
     };
     Outcome {
         ring: if asked.run.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },

@@ -232,7 +232,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     ),
     count("injected", "Times that a vCPU was taken off on purpose.", |it| it.injected().map(total))
         .of_linux(|it| match it.is_injected {
-            true => it.sum(|vcpu| Some(vcpu.injected)),
+            true => it.sum(|vcpu| vcpu.injected),
             false => Err("no vCPU was to be descheduled on purpose".into()),
         }),
     family("injected_*", Unit::Count, "These by what the vCPU was doing.", |it| by_activity(it.injected())),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Found, Ideal, Known, LinuxOutcome, LinuxVcpu, OurGuest, Outcome, Rules, Sched, Share,
+    ByActivity, Found, Ideal, Known, LinuxOutcome, OurGuest, Outcome, Rules, Sched, Share, VcpuOutcome,
     node_of_cpu,
 };
 
@@ -180,7 +180,7 @@ impl<'a> OfOurs<'a> {
 
 impl OfLinux<'_> {
     /// A sum over the vCPUs.
-    pub(super) fn sum(&self, value: impl Fn(&LinuxVcpu) -> Option<u64>) -> Known<f64> {
+    pub(super) fn sum(&self, value: impl Fn(&VcpuOutcome) -> Option<u64>) -> Known<f64> {
         if self.outcome.vcpus.is_empty() {
             return Err("the vCPUs' threads are QEMU's".into());
         }

@@ -31,7 +31,7 @@ use crate::machine::{self, ring_probe};
 use crate::observe::notes::Notes;
 use crate::observe::{Instruments, LinuxConsole};
 use crate::run::asked::{Guest, Linux, Run};
-use crate::run::outcome::{AnyOutcome, Ended, Found, LinuxEnd, LinuxOutcome, LinuxVcpu};
+use crate::run::outcome::{AnyOutcome, Ended, Found, LinuxEnd, LinuxOutcome, VcpuOutcome};
 use crate::run::{check, collect};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
@@ -214,25 +214,26 @@ fn wait_for_end(
     }
 }
 
-fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) -> LinuxVcpu {
+fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) -> VcpuOutcome {
     let books = &vcpu.account.books;
-    let seen = LinuxVcpu {
+    let seen = VcpuOutcome {
         run_ns: Some(books.run_ns),
-        descheduled_ns: Some(books.steal_ns),
+        steal_ns: Some(books.steal_ns),
         halted_ns: Some(books.preempted_ns_by.halted),
-        descheduled: books.preemptions,
-        injected: books.injected_by.other,
-        halts: Some(books.waits),
+        preemptions: books.preemptions,
+        injected: Some(books.injected_by.other),
+        waits: Some(books.waits),
+        ..VcpuOutcome::default()
     };
     if sched == Sched::Vmm {
         return seen;
     }
     let thread = threads.get(vcpu.id as usize).copied().flatten();
-    LinuxVcpu {
+    VcpuOutcome {
         run_ns: thread.map(|thread| thread.run_ns),
-        descheduled_ns: thread.map(|thread| thread.delay_ns + books.preempted_ns_by.other),
+        steal_ns: thread.map(|thread| thread.delay_ns + books.preempted_ns_by.other),
         halted_ns: None,
-        halts: collect::halts(vcpu),
+        waits: collect::halts(vcpu),
         ..seen
     }
 }

@@ -24,43 +24,36 @@ impl<'a> Simulated<'a> {
             return self.admit(state);
         }
         while let Some(last) = self.core.next_ran_on() {
-            let snapshot =
-                Snapshot { topology: &self.machine.topology, used: &state.used, idle: &self.core.idle.set };
-            let Some(pcpu) = snapshot.place(self.machine.model.placement, last) else { return };
+            let (topology, idle) = (&self.machine.topology, &self.core.idle.set);
+            let is_used = |pcpu: u32| state.slot_of[pcpu as usize] != usize::MAX;
+            let placed = place(self.machine.model.placement, last, topology, idle, is_used);
+            let Some(pcpu) = placed else { return };
             self.looks(state, state.slot_of[pcpu as usize], state.now_ps);
         }
     }
 }
 
-/// The pCPUs of a run at one moment. On which of them a vCPU wakes up is a pure function of which are idle and where they are.
-struct Snapshot<'a> {
-    topology: &'a Topology,
-    /// All that the run uses.
-    used: &'a PcpuSet,
-    idle: &'a PcpuSet,
-}
-
-impl Snapshot<'_> {
-    /// The pCPU for a vCPU that ran on `last`. If that one is busy, Linux looks among those that share its cache, first for a core
-    /// none of whose threads works; a work-conserving scheduler then goes farther away, instead of waiting.
-    fn place(&self, policy: Placement, last: Option<u32>) -> Option<u32> {
-        match (policy, last) {
-            (Placement::Lowest, _) => self.idle.iter().next(),
-            (Placement::Last, last) => wakes_on(last, self.idle, |pcpu| {
-                (last.map(|last| self.distance(last, pcpu)), self.has_busy_sibling(pcpu))
-            }),
-        }
-    }
-
-    /// Hops between the sockets, then whether the cluster is another one.
-    fn distance(&self, from: u32, to: u32) -> (u8, bool) {
-        let (from, to) = (self.topology.place(from), self.topology.place(to));
-        (self.topology.hops(from.socket, to.socket), from.cluster != to.cluster)
-    }
-
-    fn has_busy_sibling(&self, pcpu: u32) -> bool {
-        let is_busy = |sibling| self.used.contains(sibling) && !self.idle.contains(sibling);
-        self.topology.siblings(pcpu).any(is_busy)
+/// The pCPU for a vCPU that ran on `last`, a pure function of which pCPUs are `idle`, which are used by the run, and where they are.
+/// If that one is busy, Linux looks among those that share its cache, first for a core none of whose threads works; a work-conserving
+/// scheduler then goes farther away, instead of waiting.
+fn place(
+    policy: Placement,
+    last: Option<u32>,
+    topology: &Topology,
+    idle: &PcpuSet,
+    is_used: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    // Hops between the sockets, then whether the cluster is another one.
+    let distance = |from: u32, to: u32| {
+        let (from, to) = (topology.place(from), topology.place(to));
+        (topology.hops(from.socket, to.socket), from.cluster != to.cluster)
+    };
+    let is_busy = |pcpu| is_used(pcpu) && !idle.contains(pcpu);
+    match policy {
+        Placement::Lowest => idle.iter().next(),
+        Placement::Last => wakes_on(last, idle, |pcpu| {
+            (last.map(|last| distance(last, pcpu)), topology.siblings(pcpu).any(is_busy))
+        }),
     }
 }
 
@@ -75,11 +68,10 @@ mod tests {
     }
 
     /// Three sockets in a row of two clusters of two cores with two threads: CPUs 0 to 11, and 12 to 23 as their siblings.
-    fn place(policy: Placement, last: Option<u32>, idle: &[u32]) -> Option<u32> {
+    fn placed(policy: Placement, last: Option<u32>, idle: &[u32]) -> Option<u32> {
         let hops = [vec![0, 1, 2], vec![1, 0, 1], vec![2, 1, 0]];
         let topology = Topology::new([3, 4, 2], Some(2), Some(&hops)).unwrap();
-        let (used, idle) = (set(0..24), set(idle.iter().copied()));
-        Snapshot { topology: &topology, used: &used, idle: &idle }.place(policy, last)
+        place(policy, last, &topology, &set(idle.iter().copied()), |_| true)
     }
 
     #[test]
@@ -102,7 +94,7 @@ mod tests {
             (Last, None, &[0, 1, 13], Some(1)),
             (Last, None, &[14, 15], Some(14)),
         ] {
-            assert_eq!(place(policy, last, idle), expected, "{policy:?} from {last:?}, of {idle:?}");
+            assert_eq!(placed(policy, last, idle), expected, "{policy:?} from {last:?}, of {idle:?}");
         }
     }
 
@@ -116,8 +108,7 @@ mod tests {
 
     #[test]
     fn siblings_that_the_run_leaves_alone_are_idle() {
-        let topology = &Topology::new([1, 4, 2], None, None).unwrap();
-        let snapshot = Snapshot { topology, used: &set(0..4), idle: &set([2, 3]) };
-        assert_eq!(snapshot.place(Placement::Last, Some(0)), Some(2));
+        let topology = Topology::new([1, 4, 2], None, None).unwrap();
+        assert_eq!(place(Placement::Last, Some(0), &topology, &set([2, 3]), |pcpu| pcpu < 4), Some(2));
     }
 }

@@ -12,9 +12,10 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use haltkick_hypercalls::Control;
 use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::{Invalidation, Machine};
@@ -115,10 +116,8 @@ pub(crate) struct Simulated<'a> {
 struct State<'a> {
     board: Board<Ram<'a>>,
     slots: Vec<Slot<'a>>,
-    /// By number in the machine.
+    /// By number in the machine; `usize::MAX`: the run does not use that one.
     slot_of: Vec<usize>,
-    /// pCPUs of the run.
-    used: PcpuSet,
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
@@ -153,7 +152,7 @@ impl Scheduler for Simulated<'_> {
     fn pass_watched(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
         let state = &mut *self.state.borrow_mut();
         let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
-        self.tell_board(state);
+        self.wrote_to_all(&mut state.board, |control| &control.window);
         self.count_time(state);
         self.call_out(state);
         loop {
@@ -306,14 +305,11 @@ impl<'a> Simulated<'a> {
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
-        let used = PcpuSet::new(machine.topology.cpus());
-        cpus.iter().for_each(|&cpu| used.insert(cpu));
         let state = State {
             board,
             due: (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect(),
             slots,
             slot_of,
-            used,
             hosted: host.map(|host| Hosted::new(host, guests, (machine, cpus, seed))),
             recorded: schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine)),
             now_ps: 0,
@@ -335,11 +331,12 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// Tells the board of the VMM's writes for its guest: no core's cache has their lines afterwards.
-    fn tell_board(&self, state: &mut State<'a>) {
+    /// Tells the board that the VMM has written this word for each guest: no core's cache has its line afterwards.
+    fn wrote_to_all(&self, board: &mut Board<Ram<'a>>, word: fn(&Control) -> &AtomicU32) {
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
-            let Some(memory) = guest.shared.as_ref().map(|shared| shared.memory) else { continue };
-            state.board.host_wrote(partition.start + memory.address_of(&memory.control().window));
+            if let Some(memory) = guest.shared.as_ref().map(|shared| shared.memory) {
+                board.host_wrote(partition.start + memory.address_of(word(memory.control())));
+            }
         }
     }
 
@@ -385,12 +382,7 @@ impl<'a> Simulated<'a> {
             board.host_wrote(start + memory.address_of(&area.steal));
             board.host_wrote(start + memory.address_of(&area.host));
         }
-        for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
-            if let Some(shared) = &guest.shared {
-                let address = shared.memory.address_of(&shared.memory.control().ready_vcpus);
-                board.host_wrote(partition.start + address);
-            }
-        }
+        self.wrote_to_all(board, |control| &control.ready_vcpus);
     }
 
     /// The way into a guest: of what an exit costs, the half that follows what it does.

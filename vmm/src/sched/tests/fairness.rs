@@ -5,12 +5,14 @@
 //! Whatever the others do, the honest guest gets its share, no vCPU is lost or in two places, and the run ends. Its own vCPUs stay a few
 //! slices apart. A vCPU that hands its turns to another one of its guest gives away all of its own turns and nothing else.
 
+use std::time::Duration;
+
 use haltkick_fuzzing::{Script, Target, no_seeds};
 
 use crate::host::clock::{Clock, Moment};
-use crate::sched::Share;
 use crate::sched::core::Queues;
 use crate::sched::starts::Starts;
+use crate::sched::{Rules, Share};
 
 use super::Ground;
 use super::world::{Attack, HONEST, SLICE_NS, Setting, World, WorldEnd, memories};
@@ -48,13 +50,17 @@ fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
 /// The setting that each bit of `choice` decides something of.
 fn chosen(choice: u8) -> Setting {
     Setting {
-        share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
+        rules: Rules {
+            share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
+            slice: Duration::from_nanos(SLICE_NS),
+            grace: Duration::from_nanos(u64::from(choice >> 5 & 1) * SLICE_NS / 2),
+            kick_yields: choice >> 6 & 1 != 0,
+            ..Rules::default()
+        },
         pcpus: 1 + usize::from(choice >> 1 & 1),
         queues: if choice >> 7 == 0 { Queues::PerPcpu } else { Queues::One },
         hostile: 1 + usize::from(choice >> 2 & 1) * 2,
         vcpus: 2 + u32::from(choice >> 3 & 3),
-        grace: choice >> 5 & 1 != 0,
-        kick_yields: choice >> 6 & 1 != 0,
         attack: Attack::Anything,
     }
 }
@@ -74,7 +80,7 @@ fn execute(bytes: &[u8]) {
 /// may be ahead by the credit, which is a slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle
 /// of a slice.
 fn check_share(setting: Setting, ended: &WorldEnd) {
-    let slice_ns = if setting.grace { SLICE_NS * 3 / 2 } else { SLICE_NS };
+    let slice_ns = SLICE_NS + setting.rules.grace.as_nanos() as u64;
     let ahead_ns = setting.hostile as u64 * u64::from(setting.vcpus) * (SLICE_NS + slice_ns);
     let most_lacking_ns = ahead_ns + setting.pcpus as u64 * slice_ns;
     let guests = setting.hostile as u64 + 1;
@@ -150,7 +156,8 @@ mod tests {
         const VCPUS: u32 = 16;
         for share in [Share::Vcpu, Share::Guest] {
             for attack in [Attack::WaitForOne, Attack::PassAroundOne] {
-                let setting = Setting { share, vcpus: VCPUS, attack, ..chosen(0) };
+                let rules = Rules { share, ..Rules::default() };
+                let setting = Setting { rules, vcpus: VCPUS, attack, ..chosen(0) };
                 let each_ns = play(setting, &[], 400 * SLICE_NS).each_ns.swap_remove(1);
                 let (all_ns, worker_ns) = (each_ns.iter().sum::<u64>(), each_ns[VCPUS as usize - 1]);
                 // It may be in the middle of a turn, or have waited for the others' slices.

@@ -19,19 +19,19 @@ use crate::sched::hints::Watcher;
 const LOCKS: u32 = 1;
 
 /// The surroundings of made-up guests.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     pub(super) notes: Notes,
     clock: Clock,
     watcher: Watcher,
 }
 
 impl Ground {
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self { notes: Notes::default(), clock, watcher: Watcher::nothing("made up") }
     }
 
     /// A guest that shares nothing with the VMM.
-    pub(super) fn guest(&self, vcpus: u32) -> GuestRun<'_> {
+    pub(crate) fn guest(&self, vcpus: u32) -> GuestRun<'_> {
         let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
         GuestRun::new(vcpus, tsc, &self.clock, &self.watcher, &self.notes)
     }

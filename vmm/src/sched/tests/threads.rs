@@ -175,21 +175,14 @@ const SLICE: Duration = Duration::from_micros(500);
 const FIRST: usize = 2 * VCPUS as usize;
 const BOUNDARIES: usize = 200;
 
-/// From one vCPU's coming out to the next one's way in.
-#[derive(Clone, Copy)]
-struct Boundary {
-    counted: Counted,
-    took: Duration,
-}
-
 thread_local! {
     static OUT: Cell<Option<(Counted, Instant)>> = const { Cell::new(None) };
 }
 
 /// Boundaries between slices on one pCPU, after the first: a runner's way from one vCPU to the next, counted, and timed for who looks.
 /// The runner, its timer and its signal are real. Each vCPU sleeps until its runner is kicked.
-fn boundaries() -> Vec<Boundary> {
-    let found = Arc::new(Mutex::new(Vec::<Boundary>::with_capacity(2 * BOUNDARIES)));
+fn boundaries() -> Vec<(Counted, Duration)> {
+    let found = Arc::new(Mutex::new(Vec::with_capacity(2 * BOUNDARIES)));
     let ground = Ground::new(Clock::Host);
     let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a few pages");
     // All have started: before that slices are shorter.
@@ -200,8 +193,7 @@ fn boundaries() -> Vec<Boundary> {
         let run = move || {
             let (counted, now) = (by_this_thread(), Instant::now());
             if let Some((before, since)) = OUT.get() {
-                let boundary = Boundary { counted: counted - before, took: now - since };
-                found.lock().expect("nobody panics with it").push(boundary);
+                found.lock().expect("nobody panics with it").push((counted - before, now - since));
             }
             if !std::mem::replace(&mut booted, true) {
                 return Ok(Exit::Booted);
@@ -228,8 +220,8 @@ fn boundaries() -> Vec<Boundary> {
 }
 
 /// The count that most boundaries have: a late timer costs one of them more.
-fn usual(boundaries: &[Boundary], of: impl Fn(Counted) -> u64) -> u64 {
-    let mut counts: Vec<_> = boundaries.iter().map(|boundary| of(boundary.counted)).collect();
+fn usual(boundaries: &[(Counted, Duration)], of: impl Fn(&Counted) -> u64) -> u64 {
+    let mut counts: Vec<_> = boundaries.iter().map(|(counted, _)| of(counted)).collect();
     counts.sort_unstable();
     counts[counts.len() / 2]
 }
@@ -243,8 +235,8 @@ fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
         counters: usual(&found, |counted| counted.counters),
         allocations: usual(&found, |counted| counted.allocations),
     };
-    let allocations = found.iter().map(|boundary| boundary.counted.allocations).sum::<u64>();
-    let mut took: Vec<_> = found.iter().map(|boundary| boundary.took).collect();
+    let allocations = found.iter().map(|(counted, _)| counted.allocations).sum::<u64>();
+    let mut took: Vec<_> = found.iter().map(|(_, took)| *took).collect();
     took.sort_unstable();
     let median = took[took.len() / 2];
     println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {}", found.len());

@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use haltkick_fuzzing::Script;
 
@@ -13,13 +12,13 @@ use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::clock::{Moment, SimulatedClock};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::{Notes, Observer};
+use crate::sched::Rules;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::slice::{Alarm, Rings, SliceTimer};
 use crate::sched::task::Task;
-use crate::sched::{Rules, Sched, Share};
 
 use super::LOCKS;
 
@@ -30,15 +29,14 @@ pub(super) const HONEST: usize = 0;
 /// Properties of the guests and of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
-    pub(super) share: Share,
+    /// With slices of [`SLICE_NS`].
+    pub(super) rules: Rules,
     pub(super) pcpus: usize,
     pub(super) queues: Queues,
     /// How many guests mean harm.
     pub(super) hostile: usize,
     /// vCPUs of each guest.
     pub(super) vcpus: u32,
-    pub(super) grace: bool,
-    pub(super) kick_yields: bool,
     /// The behaviour of hostile vCPUs.
     pub(super) attack: Attack,
 }
@@ -125,7 +123,6 @@ pub(super) struct World<'a, 's> {
     setting: Setting,
     core: Core<'a, Rung>,
     clock: &'a SimulatedClock,
-    guests: &'a [GuestRun<'a>],
     script: Script<'s>,
     slots: Vec<Slot<'a>>,
     /// CPU time of each vCPU of each guest in turns that have ended.
@@ -149,19 +146,12 @@ impl<'a, 's> World<'a, 's> {
         notes: &'a Notes,
         script: Script<'s>,
     ) -> Self {
-        let rules = Rules {
-            sched: Sched::Vmm,
-            share: setting.share,
-            slice: Duration::from_nanos(SLICE_NS),
-            grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
-            kick_yields: setting.kick_yields,
-        };
         // The driver says what they come back with.
         let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
         let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
-        let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
+        let core = Core::new(setting.rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
             let rings = Rings::default();
             // It is set as seldom as a real one.
@@ -172,17 +162,17 @@ impl<'a, 's> World<'a, 's> {
         });
         let slots = slots.collect();
         let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
-        Self { setting, core, clock, guests, script, slots, ran_ns, now_ns: 1 }
+        Self { setting, core, clock, script, slots, ran_ns, now_ns: 1 }
     }
 
     pub(super) fn run(&mut self, length_ns: u64) {
         while self.now_ns < length_ns && !self.is_over() {
             self.step();
-            for guest in self.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
+            for guest in self.core.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
                 guest.stop();
             }
         }
-        self.guests.iter().for_each(GuestRun::stop);
+        self.core.guests.iter().for_each(GuestRun::stop);
         // All pCPUs are kicked; those that run a vCPU come back at once.
         self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
         for _ in 0..4 * self.slots.len() {
@@ -365,12 +355,13 @@ impl<'a, 's> World<'a, 's> {
 
     /// Sees that everybody is there, once.
     pub(super) fn end(self) -> WorldEnd {
-        let Self { core, guests, slots, ran_ns, now_ns, setting, .. } = self;
+        let Self { core, slots, ran_ns, now_ns, setting, .. } = self;
         assert!(slots.iter().all(|slot| matches!(slot.doing, Doing::Ended)), "a pCPU goes on after the run");
         drop(slots);
+        let guests = core.guests.len();
         let finished = core.finish();
         let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
-        let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
+        let all = (0..guests).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
         WorldEnd { each_ns: ran_ns, length_ns: now_ns, handed }
@@ -387,17 +378,8 @@ mod tests {
     fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
         let (ground, clock) = (Ground::new(Clock::Host), SimulatedClock::default());
         let guests = [ground.guest(2)];
-        let (share, queues, attack) = (Share::Vcpu, Queues::PerPcpu, Attack::Anything);
-        let setting = Setting {
-            share,
-            pcpus: 4,
-            queues,
-            hostile: 0,
-            vcpus: 2,
-            grace: false,
-            kick_yields: false,
-            attack,
-        };
+        let (rules, queues, attack) = (Rules::default(), Queues::PerPcpu, Attack::Anything);
+        let setting = Setting { rules, pcpus: 4, queues, hostile: 0, vcpus: 2, attack };
         let world = World::new(setting, &guests, &clock, &ground.notes, Script::new(&[]));
         let World { core, mut slots, .. } = world;
         let mut begins = |number: u32| {
