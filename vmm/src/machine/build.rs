@@ -11,7 +11,7 @@ use crate::host::error::{Known, RunError, Unknown, system};
 use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
-use crate::machine::vm::{Vm, open_kvm};
+use crate::machine::vm::{Vm, open_kvm, tsc_khz};
 use crate::machine::{self, Patch, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
@@ -70,7 +70,7 @@ impl Machine {
             )));
         }
         let patched_sites = patch_sites(wanted, image, &vm.memory)?;
-        let tsc_khz = vm.tsc_khz()?;
+        let tsc_khz = tsc_khz(&vm.vcpus[0].fd)?;
         let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot(tsc_khz);
         boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend.0, &vm.cpuid));

@@ -9,18 +9,16 @@
 
 use std::sync::{OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haltkick_hypercalls::{BootFlags, PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
 use kvm_bindings::{CpuId, kvm_regs};
 
 use crate::guest::memory::{Memory, PROBE_CODE};
-use crate::host::clock::now_ns;
-use crate::host::error::{Known, RunError};
-use crate::host::signal::{self, KickTimer};
-use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
-use crate::machine::vm::Vm;
-use crate::machine::{self, PvBackend, Ring, Wanted, boot, ring_probe};
+use crate::host::error::{Known, RunError, Unknown};
+use crate::machine::vcpu::{Exit, KvmVcpu};
+use crate::machine::vm::{Vm, expect, set_start};
+use crate::machine::{self, PvBackend, Ring, Wanted, ring_probe};
 
 /// KVM's first CPUID leaf: the signature. The next one holds the features.
 const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
@@ -283,11 +281,15 @@ fn wake_twice(
         PvBackend::Ipi => "an interrupt",
         _ => "KVM_HC_KICK_CPU",
     };
+    let start = |vcpu: &KvmVcpu, rip| {
+        set_start(memory, vcpu, kvm_regs { rip, ..Default::default() })
+            .map_err(|error| Unknown::from(format!("registers cannot be set: {error}")))
+    };
     // A thread that finds the other one gone leaves the reason to that one.
     let (ready, is_ready) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
     let sleep = move || {
-        set_start(memory, sleeper, SLEEPER_CODE)?;
+        start(sleeper, SLEEPER_CODE)?;
         expect(sleeper, Exit::Booted, limit, || {
             "a vCPU does not run in ring 0 with KVM's interrupt controller".into()
         })?;
@@ -298,12 +300,12 @@ fn wake_twice(
         if ready.send(()).is_err() {
             return Ok(());
         }
-        expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU"))
+        expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU")).map(drop)
     };
     let mut wake = move || {
         let mut wake = || {
-            set_start(memory, waker, WAKER_CODE)?;
-            expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return"))
+            start(waker, WAKER_CODE)?;
+            expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return")).map(drop)
         };
         if is_ready.recv().is_err() {
             return Ok(());
@@ -327,40 +329,4 @@ fn wake_twice(
         let woken = asleep.join().unwrap_or_else(|_| Err("the probe's thread panicked".into()));
         sent.and(woken)
     })
-}
-
-fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Known<()> {
-    let registers = kvm_regs {
-        rip: code,
-        rsp: memory.stack_top(vcpu.id),
-        rflags: boot::START_FLAGS,
-        ..Default::default()
-    };
-    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
-}
-
-/// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
-pub(crate) fn expect(
-    vcpu: &mut KvmVcpu,
-    wanted: Exit,
-    limit: Duration,
-    otherwise: impl Fn() -> String,
-) -> Known<()> {
-    signal::block_kick();
-    let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
-    let start = Instant::now();
-    let limit_ns = limit.as_nanos() as u64;
-    timer.set(now_ns() + limit_ns, limit_ns);
-    let verdict = loop {
-        match vcpu.run() {
-            Ok(exit) if exit == wanted => break Ok(()),
-            Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
-            Ok(Exit::Interrupted) => break Err(otherwise().into()),
-            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise()).into()),
-            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise()).into()),
-        }
-    };
-    drop(timer);
-    signal::take_kick();
-    verdict
 }

@@ -5,7 +5,7 @@ pub(crate) mod round_trip;
 
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
-use crate::machine::vm::{Vm, open_kvm};
+use crate::machine::vm::{Vm, open_kvm, tsc_khz};
 use crate::machine::{self, PvBackend, Ring, in_kernel, ring_probe};
 
 /// Abilities of this host's KVM, for `doctor`.
@@ -49,7 +49,7 @@ pub fn probe() -> Result<Probe, RunError> {
         ring0_native: machine::is_native(ring0),
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
-        tsc_khz: vm.tsc_khz()?,
+        tsc_khz: tsc_khz(&vm.vcpus[0].fd)?,
         kick_by_hypercall: works(PvBackend::Kvm)?,
         kick_by_interrupt: works(PvBackend::Ipi)?,
     })

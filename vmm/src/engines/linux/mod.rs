@@ -288,7 +288,7 @@ impl LinuxMachine {
             devices,
             command_line: loaded.command_line,
             pv_features: cpu::feature_names(&offered),
-            tsc_khz: u64::from(tsc_khz),
+            tsc_khz,
         })
     }
 }
