@@ -70,8 +70,6 @@ const STACK_BYTES: u64 = 16384;
 const HOST_PAGE: usize = 4096;
 /// Pattern at the end of every stack: once it is overwritten, the stack was too short.
 const CANARY: [u64; 4] = [0x6861_6c74_6b69_636b; 4];
-/// Memory that one page directory maps.
-pub(crate) const DIRECTORY_BYTES: u64 = 1 << 30;
 /// Most memory of a guest: KVM has pages of its own, and interrupt controllers, at the end of the fourth GiB.
 const MOST_BYTES: u64 = 3 << 30;
 
@@ -146,7 +144,7 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
 }
 
 pub(crate) struct Memory {
-    map: GuestMemoryMmap,
+    pub(crate) map: GuestMemoryMmap,
     /// Memory of `map`, unmapped when this is dropped.
     mapping: Mapping,
     /// The guest's address of its first byte.

@@ -11,6 +11,7 @@ use kvm_bindings::{
     kvm_mp_state, kvm_regs, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Kvm, VmFd};
+use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::guest::memory::Memory;
 use crate::host::clock::now_ns;
@@ -71,7 +72,7 @@ impl Vm {
         if has_irqchip {
             create_local_apics(&fd)?;
         }
-        map_memory(&fd, &memory)?;
+        map_memory(&fd, &memory.map)?;
         image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
         boot::write_tables(&memory, image);
         let cpuid = offered_cpuid(kvm)?;
@@ -130,16 +131,19 @@ pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u64, RunError> {
     vcpu.get_tsc_khz().map(u64::from).map_err(why)
 }
 
-fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
+/// Gives a guest its memory, which is one region.
+pub(crate) fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), RunError> {
+    let whole = memory.iter().next().expect("one region was mapped");
     let region = kvm_userspace_memory_region {
         slot: 0,
         flags: 0,
         guest_phys_addr: 0,
-        memory_size: memory.size(),
-        userspace_addr: memory.host_base() as u64,
+        memory_size: whole.size() as u64,
+        userspace_addr: whole.as_ptr() as u64,
     };
     #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
-    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`Vm` holds both, and `Machine` after it).
+    // SAFETY: the region is the mapping that `memory` owns or has from its owner, which lives as long as the VM: `Vm` holds both, `Machine`
+    // after it, and `LinuxMachine`.
     unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
 }
 
