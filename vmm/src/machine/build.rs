@@ -101,9 +101,7 @@ impl Machine {
         let memory = Memory::at_its_own_addresses(image.end, wanted.vcpus, wanted.trace_sections)?;
         placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
         let vcpu = |memory: &Memory, id, boot_block| {
-            let stack = memory.stack_top(id) - 8;
-            let area = memory.area_address(id);
-            Vcpu::new(id, NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, area))
+            Vcpu::new(id, NativeVcpu::new(id, memory, image.entry, boot_block))
         };
         let ring = (Ring::Ring3, "threads run in user mode".into());
         let pv_backend = (PvBackend::Vmm, "threads are put to sleep by the VMM".into());

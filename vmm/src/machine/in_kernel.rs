@@ -94,30 +94,22 @@ pub(crate) fn choose(
     } else {
         None
     };
+    let advice = if wanted.vmm_schedules { "use --sched host" } else { "use --pv-backend vmm" };
+    let refused = |why: &str| format!("--pv-backend {}: {why}; {advice}", asked.name());
     match (asked, obstacle) {
         (PvBackend::Vmm, _) => return Ok((asked, "asked for".into())),
         (PvBackend::Auto, Some(obstacle)) => return Ok((PvBackend::Vmm, obstacle)),
-        (PvBackend::Kvm | PvBackend::Ipi, Some(obstacle)) => {
-            let text = format!("--pv-backend {}: {obstacle}", asked.name());
-            let advice = if wanted.vmm_schedules { "use --sched host" } else { "use --pv-backend vmm" };
-            let text = format!("{text}; {advice}");
-            // A ring that the user did not choose is the host's doing.
-            return Err(if !wanted.vmm_schedules && wanted.ring == Ring::Auto {
-                RunError::HostLacks(text)
-            } else {
-                RunError::usage(text)
-            });
+        // A ring that the user did not choose is the host's doing.
+        (_, Some(obstacle)) if !wanted.vmm_schedules && wanted.ring == Ring::Auto => {
+            return Err(RunError::HostLacks(refused(&obstacle)));
         }
-        (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}
-    }
-    if asked != PvBackend::Auto {
-        return match probe(asked)? {
-            Ok(()) => Ok((asked, "asked for".into())),
-            Err(reason) => Err(RunError::HostLacks(format!(
-                "--pv-backend {}: {reason}; use --pv-backend vmm",
-                asked.name()
-            ))),
-        };
+        (_, Some(obstacle)) => return Err(RunError::usage(refused(&obstacle))),
+        (PvBackend::Auto, None) => {}
+        (PvBackend::Kvm | PvBackend::Ipi, None) => {
+            let works = probe(asked)?.as_ref();
+            works.map_err(|reason| RunError::HostLacks(refused(&reason.0)))?;
+            return Ok((asked, "asked for".into()));
+        }
     }
     // A trial takes time: one that would decide nothing is left out.
     let obstacle = if wanted.halts.hlt_exits {
