@@ -156,9 +156,9 @@ const RUNNING: &str = "running";
 const READY: &str = "ready";
 
 impl<W: Write> Events<'_, W> {
-    fn write(&mut self, number: u64, Event { at_ns, what }: Event) -> io::Result<()> {
+    fn write(&mut self, number: u64, Event { at_ns, vcpu, what }: Event) -> io::Result<()> {
         match what {
-            What::Runs { vcpu, pcpu } => {
+            What::Runs { pcpu } => {
                 self.takes(vcpu, pcpu, at_ns)?;
                 let track = &mut self.vcpus[vcpu as usize];
                 let terminating_flow_ids: Vec<u64> = track.kicked_by.take().into_iter().collect();
@@ -173,10 +173,10 @@ impl<W: Write> Events<'_, W> {
                 let slice = TrackEvent { terminating_flow_ids, debug_annotations, ..begin };
                 self.change(vcpu, at_ns, name, slice)
             }
-            What::Takes { vcpu, pcpu } => self.takes(vcpu, Some(pcpu), at_ns),
-            What::Leaves { vcpu } => self.leaves(vcpu, at_ns),
-            What::Wakes { vcpu } => self.becomes_ready(vcpu, at_ns),
-            What::Stops { vcpu, to } => {
+            What::Takes { pcpu } => self.takes(vcpu, Some(pcpu), at_ns),
+            What::Leaves => self.leaves(vcpu, at_ns),
+            What::Wakes => self.becomes_ready(vcpu, at_ns),
+            What::Stops { to } => {
                 self.leaves(vcpu, at_ns)?;
                 if let Where::KeptOut(_) = to {
                     self.writer.event(at_ns, "injection", on(vcpu_track(vcpu), INSTANT))?;
@@ -189,9 +189,9 @@ impl<W: Write> Events<'_, W> {
                     None => Ok(()),
                 }
             }
-            What::Kicks { from, to, asleep } => {
+            What::Kicks { to, asleep } => {
                 let flow = vec![number];
-                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(from), INSTANT) };
+                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(vcpu), INSTANT) };
                 self.writer.event(at_ns, "kick", kick)?;
                 if asleep {
                     self.vcpus[to as usize].kicked_by = Some(number);
