@@ -346,16 +346,6 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_out_in_order_and_all_of_them() {
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&taken);
-        let mut spool = Spool::new(Arc::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
-        (0..1000).for_each(|number| spool.line(number.to_string()));
-        spool.finish();
-        assert_eq!(*lock(&taken), (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
-    }
-
-    #[test]
     fn nobody_waits_for_one_who_takes_nothing() {
         // Empty lines take room, too.
         for (line, count) in

@@ -179,11 +179,14 @@ mod tests {
     fn a_line_is_heard_at_once_although_nobody_takes_what_is_shown() {
         let (held, until) = mpsc::channel::<()>();
         let until = Mutex::new(until);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = Arc::clone(&heard);
+        let [heard, shown] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+        let (hears, shows) = (Arc::clone(&heard), Arc::clone(&shown));
         let console = LinuxConsole {
             hears: Arc::new(move |line| lock(&hears).push(line.to_owned())),
-            shows: Arc::new(move |_| _ = lock(&until).recv()),
+            shows: Arc::new(move |line| {
+                _ = lock(&until).recv();
+                lock(&shows).push(line.to_owned());
+            }),
             ..LinuxConsole::default()
         };
         let interrupt = EventFd::new(EFD_NONBLOCK).unwrap();
@@ -195,5 +198,6 @@ mod tests {
         drop(held);
         devices.console(Console::finish);
         assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
+        assert_eq!(*lock(&shown), *lock(&heard), "all come out in order");
     }
 }
