@@ -17,7 +17,7 @@ use crate::host::pmu::Pmu;
 use crate::host::switch_probe::Reported;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
-use crate::machine::{Patch, PvBackend, Wanted};
+use crate::machine::{PvBackend, Wanted};
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::{Instruments, Where};
@@ -235,7 +235,7 @@ fn machine(
     trace_sections: u64,
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
-        patch: asked.ours.patch.then_some(Patch { lock: chosen.lock as usize, pv: asked.guest.pv }),
+        patch: asked.ours.patch.then_some((chosen.lock as usize, asked.guest.pv)),
         pool_bytes: pool_bytes(asked, image, chosen),
         trace_sections,
         ..asked.machine()

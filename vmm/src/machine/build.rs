@@ -12,7 +12,7 @@ use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm, tsc_khz};
-use crate::machine::{self, Patch, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
+use crate::machine::{self, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -167,7 +167,7 @@ impl Machine {
 /// [`RunError::Image`] when a site cannot be rewritten, or memory does not hold the code that it was checked in:
 /// segments may overlap.
 fn patch_sites(wanted: &Wanted, image: &Image, memory: &Memory) -> Result<usize, RunError> {
-    let Some(Patch { lock, pv }) = wanted.patch else { return Ok(0) };
+    let Some((lock, pv)) = wanted.patch else { return Ok(0) };
     let edits = image.edits(lock, pv)?;
     for edit in &edits {
         if memory.read(edit.address, edit.before.len() as u64).as_ref() != Some(&edit.before) {

@@ -28,21 +28,13 @@ pub(crate) struct Wanted {
     /// Whether it is the VMM that schedules, which must see every sleep.
     pub(crate) vmm_schedules: bool,
     pub(crate) halts: KernelHalts,
-    /// The lock that the call sites are rewritten for; `None`: they stay as built.
-    pub(crate) patch: Option<Patch>,
+    /// The lock that the call sites are rewritten for, by its number in the image, and whether in its paravirtual form; `None`: they
+    /// stay as built.
+    pub(crate) patch: Option<(usize, bool)>,
     /// Memory for the guest's memory manager.
     pub(crate) pool_bytes: u64,
     /// Length of each vCPU's ring of trace records; 0: none.
     pub(crate) trace_sections: u64,
-}
-
-/// A lock that call sites are rewritten for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patch {
-    /// Its number in the image.
-    pub(crate) lock: usize,
-    /// Whether its paravirtual form.
-    pub(crate) pv: bool,
 }
 
 /// The privilege ring that the guest runs in.
