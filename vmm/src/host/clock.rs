@@ -83,7 +83,6 @@ impl VirtualTime {
 }
 
 impl SimulatedClock {
-    /// One that others may watch.
     pub(crate) fn watched(by: Arc<VirtualTime>) -> Self {
         Self { time: by, tsc: AtomicU64::default() }
     }
@@ -147,11 +146,9 @@ impl Moment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticks(pub(crate) u64);
 
-/// A length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanoseconds(pub(crate) u64);
 
-/// How fast a time stamp counter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TscRate {
     khz: u64,

@@ -20,7 +20,6 @@ use crate::machine::{Ring, is_native};
 const ROUNDS: u64 = 500;
 /// When a loop is given up: a thousand times what it takes where it is interpreted.
 const TIME_LIMIT: Duration = Duration::from_millis(700);
-/// Times that each loop is timed.
 const LOOKS: u32 = 3;
 static RING0_RATE: OnceLock<f64> = OnceLock::new();
 
@@ -36,7 +35,6 @@ pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
     }
 }
 
-/// Returns ring 0's rate, if it is known.
 pub(crate) fn known_ring0_rate() -> Option<f64> {
     RING0_RATE.get().copied()
 }

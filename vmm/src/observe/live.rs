@@ -17,7 +17,6 @@ pub const LIVE_SCHEMA: &str = "haltkick.top";
 /// Version of the format of a line.
 pub const LIVE_SCHEMA_VERSION: u32 = 1;
 
-/// How often a line is written.
 const EVERY: Duration = Duration::from_millis(100);
 /// The file starts over once it is longer than this.
 const MOST_BYTES: u64 = 16 << 20;

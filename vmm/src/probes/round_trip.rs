@@ -170,10 +170,9 @@ fn serve(vcpu: &mut KvmVcpu, other: &thread::Thread, stop: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Address of vCPU 0's count.
+/// Place of the count of round trips in a vCPU's area.
 const COUNT: u64 = (offset_of!(VcpuArea, results) + offset_of!(Results, acquisitions)) as u64;
 
-/// Round trips so far.
 fn count(memory: &Memory) -> u64 {
     // Relaxed: a count, of which a moment's value is wanted.
     memory.area(0).results.acquisitions.load(Ordering::Relaxed)

@@ -126,7 +126,6 @@ fn loaded_part(bytes: &[u8]) -> &[u8] {
     end().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
 }
 
-/// An archive in the making.
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,

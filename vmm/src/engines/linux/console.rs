@@ -126,7 +126,6 @@ const MOST_WAITING_BYTES: usize = 4 << 20;
 const LAST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// See the module.
 pub(super) struct Spool {
     /// `None`: no more will come.
     lines: Option<Sender<String>>,

@@ -55,7 +55,6 @@ impl Devices {
         Self::with(interrupt, console, marker)
     }
 
-    /// Devices whose serial port has this interrupt.
     fn with(interrupt: EventFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let console = Console::new(console, marker)?;
         Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), is_reset: OnceLock::new() })

@@ -70,7 +70,6 @@ impl Invalidations {
         self.0[vcpu as usize].take_pending()
     }
 
-    /// The doorbell.
     pub(crate) fn ring(&self, memory: &Memory) {
         self.ring_but(memory, |_| false);
     }

@@ -48,7 +48,6 @@ const CLEAN_FLAGS: i64 = 0x202;
 /// More than any CPU's signal frame (AVX-512 and AMX: 11 KiB) and the handler need.
 const SIGNAL_STACK_BYTES: usize = 64 << 10;
 
-/// A vCPU that some thread owns and may run.
 pub(crate) struct NativeVcpu {
     /// Addresses of the image's memory, here as in the guest.
     memory: Range<u64>,

@@ -106,7 +106,6 @@ impl Collector {
         Recorder::new(self.per_guest)
     }
 
-    /// A recorder for one thread.
     pub(crate) fn recorder(&self) -> Recorder {
         Recorder::new(self.per_thread)
     }
@@ -165,7 +164,6 @@ pub(crate) struct About {
     pub(crate) missing: Vec<String>,
 }
 
-/// One of its guests.
 #[derive(Clone, Debug)]
 pub(crate) struct AboutGuest {
     pub(crate) name: String,
@@ -194,7 +192,6 @@ impl About {
         }
     }
 
-    /// Returns the names of the vCPUs of all guests, in order.
     fn vcpu_names(&self) -> Vec<String> {
         let several = self.guests.len() > 1;
         let named = |guest: &AboutGuest, vcpu| match several {

@@ -47,16 +47,13 @@ struct VcpuTrack {
     name: String,
     /// The slice that is open.
     open: Option<&'static str>,
-    /// The pCPU that it runs on.
     pcpu: Option<u32>,
     /// A kick that arrives when it runs again.
     kicked_by: Option<u64>,
 }
 
-/// Writes events, one after the other.
 struct Events<'w, W> {
     writer: &'w mut Writer<W>,
-    /// The run's.
     pcpus: &'w [u32],
     vcpus: Vec<VcpuTrack>,
     /// Which vCPU has its slice open on a pCPU.
