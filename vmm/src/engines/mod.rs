@@ -51,7 +51,7 @@ pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
     }
 }
 
-/// Runs guests, as [`explained::run`] says, and has a run on a simulated machine watched.
+/// Runs guests, as [`run`] says, and has a run on a simulated machine watched.
 pub(crate) fn run_watched(
     run: &Run,
     image: &Image,

@@ -171,6 +171,7 @@ pub(crate) mod fuzzed {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, mpsc};
+    use std::time::Instant;
 
     use super::*;
 
@@ -195,7 +196,7 @@ mod tests {
         }
         assert_eq!(*lock(&heard), ["one", "two"]);
         drop(held);
-        devices.console(Console::finish);
+        devices.console(|console| console.finish(Instant::now()));
         assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
         assert_eq!(*lock(&shown), *lock(&heard), "all come out in order");
     }

@@ -75,8 +75,8 @@ fn memory_size(bytes: u64) -> Result<u64, RunError> {
 /// The kernel of `linux`, which fits into `size` bytes.
 fn open_kernel(linux: &Linux, size: u64) -> Result<(File, Kernel), RunError> {
     let mut file = open("kernel", &linux.kernel)?;
-    let kernel = Kernel::read(&mut file).and_then(|kernel| kernel.within(size));
-    Ok((file, kernel.map_err(|reason| wrong("kernel", &linux.kernel, reason))?))
+    let kernel = Kernel::read(&mut file, size).map_err(|reason| wrong("kernel", &linux.kernel, reason))?;
+    Ok((file, kernel))
 }
 
 fn open_initrd(path: &Path) -> Result<(File, u64), RunError> {
@@ -258,7 +258,7 @@ pub(crate) mod fuzzed {
     pub(super) fn loaded(bytes: &[u8]) -> Result<Kernel, String> {
         KEPT.with(|memory| {
             let mut file = Cursor::new(bytes);
-            let kernel = Kernel::read(&mut file)?.within(MEMORY)?;
+            let kernel = Kernel::read(&mut file, MEMORY)?;
             memory.load_kernel(&kernel, &mut file).map_err(|error| error.to_string())?;
             Ok(kernel)
         })

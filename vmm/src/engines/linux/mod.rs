@@ -109,10 +109,7 @@ pub(super) fn run(
     let cpu_time = process_cpu_time().saturating_sub(cpu_time);
     let is_broken = scheduler.is_broken();
     let finished = scheduler.finish();
-    let (user_space, complaints) = machine.devices.console(|console| {
-        console.finish();
-        (console.user_space(start), console.complaints())
-    });
+    let (user_space, complaints) = machine.devices.console(|console| console.finish(start));
     let end = match (guests[0].take_failure(), ended) {
         (Some(failure @ RunError::System { .. }), _) => return Err(failure),
         (Some(failure), _) if is_broken => return Err(failure),
@@ -161,12 +158,11 @@ pub(super) fn found(asked: &Guest, outcome: LinuxOutcome, cpu_time: Duration) ->
 
 /// Why this host is no place for a Linux guest, if it is none.
 fn obstacle() -> Result<Option<String>, RunError> {
-    let rate = match ring_probe::known_ring0_rate() {
-        Some(rate) => rate,
+    let rate = match ring_probe::RING0_RATE.get() {
+        Some(rate) => *rate,
         None => ring_probe::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
     };
-    Ok((!machine::is_native(rate))
-        .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
+    Ok(machine::interpreted(rate))
 }
 
 /// Makes the checks that are possible before anything is created.

@@ -69,13 +69,12 @@ pub(crate) fn run(
     let mut qemu = Running(launch::start(command, &run.cpus)?);
     let (end, cpu_time) = watch(&mut qemu.0, &console, linux.limit, start, stop)?;
     let length = start.elapsed();
-    let mut console = lock(&console);
-    console.finish();
+    let (user_space, complaints) = lock(&console).finish(start);
     let outcome = LinuxOutcome {
         end,
         run: length,
-        user_space: console.user_space(start),
-        complaints: console.complaints(),
+        user_space,
+        complaints,
         obstacle: (accelerator == Accelerator::Tcg).then(|| "QEMU's emulator ran the kernel".to_owned()),
         command_line,
         pv_features: vec![],
