@@ -53,7 +53,7 @@ pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
 pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
     may_halt(wanted)
         && !(wanted.ring == Ring::Auto
-            && ring_probe::known_ring0_rate().is_some_and(|rate| !machine::is_native(rate)))
+            && ring_probe::RING0_RATE.get().is_some_and(|rate| !machine::is_native(*rate)))
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:
@@ -64,17 +64,13 @@ pub(crate) fn probe(
     vm: Option<&mut Vm>,
     another: impl Fn() -> Result<Vm, RunError>,
 ) -> Result<&'static Known<()>, RunError> {
-    let verdict = verdict_on(backend, hlt_exits);
+    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
+    let verdict = &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)];
     if let Some(verdict) = verdict.get() {
         return Ok(verdict);
     }
     let tried = run_patiently(backend, vm, another)?;
     Ok(verdict.get_or_init(|| tried))
-}
-
-fn verdict_on(backend: PvBackend, hlt_exits: bool) -> &'static OnceLock<Known<()>> {
-    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
-    &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)]
 }
 
 /// Picks the back end for `wanted`, and says why.

@@ -57,13 +57,16 @@ pub(crate) fn is_native(instructions_per_second: f64) -> bool {
     instructions_per_second >= NATIVE_AT_LEAST
 }
 
+/// Why ring 0, which has this rate, is no place for a guest, if it is none.
+pub(crate) fn interpreted(rate: f64) -> Option<String> {
+    (!is_native(rate)).then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6))
+}
+
 /// Picks the ring for `asked`, given how fast ring 0 is.
 pub(crate) fn choose_ring(asked: Ring, ring0_rate: Option<f64>) -> (Ring, String) {
-    match (asked, ring0_rate) {
-        (Ring::Auto, Some(rate)) if !is_native(rate) => {
-            (Ring::Ring3, format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6))
-        }
-        (Ring::Auto, _) => (Ring::Ring0, "ring 0 is native here".into()),
+    match (asked, ring0_rate.and_then(interpreted)) {
+        (Ring::Auto, Some(why)) => (Ring::Ring3, why),
+        (Ring::Auto, None) => (Ring::Ring0, "ring 0 is native here".into()),
         (ring, _) => (ring, "asked for".into()),
     }
 }

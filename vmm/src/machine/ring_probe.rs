@@ -21,7 +21,8 @@ const ROUNDS: u64 = 500;
 /// When a loop is given up: a thousand times what it takes where it is interpreted.
 const TIME_LIMIT: Duration = Duration::from_millis(700);
 const LOOKS: u32 = 3;
-static RING0_RATE: OnceLock<f64> = OnceLock::new();
+/// Instructions a second in ring 0, once they were measured.
+pub(crate) static RING0_RATE: OnceLock<f64> = OnceLock::new();
 
 /// `dec rcx; jnz -5; mov dx, PORT_BOOTED; out dx, eax; jmp -3`
 const CODE: [u8; 12] =
@@ -29,19 +30,11 @@ const CODE: [u8; 12] =
 
 /// Instructions a second in ring 0, measured once in a process, by `vm`'s first vCPU. Leaves its registers changed.
 pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
-    match known_ring0_rate() {
-        Some(rate) => Ok(rate),
-        None => instructions_per_second(vm, Ring::Ring0).map(found_ring0_rate),
+    if let Some(rate) = RING0_RATE.get() {
+        return Ok(*rate);
     }
-}
-
-pub(crate) fn known_ring0_rate() -> Option<f64> {
-    RING0_RATE.get().copied()
-}
-
-/// Ring 0's rate was measured just now. The first one stays.
-pub(crate) fn found_ring0_rate(rate: f64) -> f64 {
-    *RING0_RATE.get_or_init(|| rate)
+    let rate = instructions_per_second(vm, Ring::Ring0)?;
+    Ok(*RING0_RATE.get_or_init(|| rate))
 }
 
 /// Instructions a second in `ring`.
