@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-fn nanoseconds(clock: ClockId) -> u64 {
+/// A clock of the kernel.
+pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

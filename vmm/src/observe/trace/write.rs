@@ -18,10 +18,11 @@ use haltkick_sim::schedule::perfetto::{
     BEGIN, Clock, ClockSnapshot, DebugAnnotation, END, EventName, INSTANT, InternedData, TracePacket,
     TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::{Event, Trace, What};
 use crate::guest::Activity;
+use crate::host::clock::nanoseconds;
 use crate::observe::Where;
 
 // Tracks, by their numbers in the file.
@@ -303,11 +304,7 @@ impl<W: Write> Writer<W> {
             (CLOCK_BOOTTIME, ClockId::Boottime),
             (CLOCK_REALTIME, ClockId::Realtime),
         ];
-        let clocks = clocks.map(|(id, clock)| {
-            let time = clock_gettime(clock);
-            let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-            Clock { clock_id: id, timestamp: ns }
-        });
+        let clocks = clocks.map(|(clock_id, clock)| Clock { clock_id, timestamp: nanoseconds(clock) });
         let snapshot = ClockSnapshot { clocks: clocks.into(), primary_trace_clock: CLOCK_MONOTONIC };
         self.packet(TracePacket { clock_snapshot: Some(snapshot), ..TracePacket::default() })
     }
