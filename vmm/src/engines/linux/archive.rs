@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use object::Endianness;
+use object::LittleEndian;
 use object::elf::{DT_SONAME, DynamicTag, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
@@ -51,19 +51,17 @@ const START: u64 = 64 << 10;
 
 /// The loader of shared libraries that an ELF file asks for.
 fn interpreter(bytes: &[u8]) -> Option<&str> {
-    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-    let endian = header.endian().ok()?;
-    let headers = header.program_headers(endian, bytes).ok()?;
-    let asks = headers.iter().find(|header| header.p_type(endian) == PT_INTERP)?;
-    std::str::from_utf8(asks.interpreter(endian, bytes).ok()??).ok()
+    let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+    let headers = header.program_headers(LittleEndian, bytes).ok()?;
+    let asks = headers.iter().find(|header| header.p_type(LittleEndian) == PT_INTERP)?;
+    std::str::from_utf8(asks.interpreter(LittleEndian, bytes).ok()??).ok()
 }
 
 /// The texts with this tag in the dynamic section of an ELF file.
 fn dynamic(bytes: &[u8], tag: DynamicTag) -> impl Iterator<Item = &str> {
     let table = || {
-        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-        let endian = header.endian().ok()?;
-        header.sections(endian, bytes).ok()?.dynamic_table(endian, bytes).ok()
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        header.sections(LittleEndian, bytes).ok()?.dynamic_table(LittleEndian, bytes).ok()
     };
     let table = table().unwrap_or_default();
     let texts = table.iter().filter(move |entry| entry.tag == tag);
@@ -104,11 +102,11 @@ fn read(path: &Path) -> Result<Vec<u8>, RunError> {
 /// An ELF file up to the last byte that is loaded, if tables come behind it: those of debuggers may be nine tenths of it.
 fn loaded_part(bytes: &[u8]) -> &[u8] {
     let end = || {
-        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-        let endian = header.endian().ok()?;
-        let headers = header.program_headers(endian, bytes).ok()?;
-        let ends =
-            headers.iter().map(|header| header.p_offset(endian).saturating_add(header.p_filesz(endian)));
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let headers = header.program_headers(LittleEndian, bytes).ok()?;
+        let ends = headers
+            .iter()
+            .map(|header| header.p_offset(LittleEndian).saturating_add(header.p_filesz(LittleEndian)));
         usize::try_from(ends.max()?).ok()
     };
     // The kernel looks at segments only, and does not mind that the header still names sections.
