@@ -24,7 +24,6 @@ pub(crate) struct LockCode {
     entries: Vec<(u64, bool)>,
     /// Code of it that stands at call sites, and where its function begins.
     inline: Vec<(Range<u64>, u64)>,
-    /// Code of lock objects.
     objects: Vec<Range<u64>>,
     /// For each vCPU: the last instruction of an object that it executed.
     in_object: Vec<Option<u64>>,

@@ -51,7 +51,7 @@ pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
     }
 }
 
-/// Runs guests, as [`explained::run`] says, and has a run on a simulated machine watched.
+/// Runs guests, as [`run`] says, and has a run on a simulated machine watched.
 pub(crate) fn run_watched(
     run: &Run,
     image: &Image,
@@ -136,9 +136,10 @@ pub(crate) fn look(
         took: vec![VecDeque::new(); vcpus],
         gave: VecDeque::new(),
         over: Arc::clone(&over),
+        other: None,
     }));
     // It ends by that request, with nothing to tell.
-    _ = again(Looking { seen: Rc::clone(&seen), other: None }, &over);
+    _ = again(Rc::clone(&seen), &over);
     let seen = seen.borrow();
     let took: Vec<Seen> = seen.took.iter().filter_map(|way| by(image, way.iter(), |_| true)).collect();
     let came = took.iter().find(|took| took.vcpu == meeting.came.vcpu).map_or(at_ns, |took| took.at_ns);
@@ -174,7 +175,10 @@ type Executed = (Seen, Option<Access>);
 const MOST_OF_CALL: usize = 256;
 const MOST_OF_RELEASES: usize = 4096;
 
-struct Passages {
+/// The witness, which its maker goes on to look at.
+pub(crate) type Looking = Rc<RefCell<Passages>>;
+
+pub(crate) struct Passages {
     code: LockCode,
     span_ps: std::ops::Range<u64>,
     /// For each vCPU: instructions by which it is about to take the lock, and those by which it took it last.
@@ -183,9 +187,25 @@ struct Passages {
     /// Instructions by which the lock was released.
     gave: VecDeque<Executed>,
     over: Arc<AtomicBool>,
+    /// Another witness, which stands at instructions that it chooses.
+    pub(crate) other: Option<Box<dyn Witness>>,
 }
 
-impl Passages {
+impl Witness for Passages {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        at_ps >= self.span_ps.start
+    }
+
+    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
+        match &mut self.other {
+            Some(other) => other.stands(cpu, at_ps),
+            None => {
+                cpu.ask_at(u64::MAX);
+                None
+            }
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         if step.at_ps >= self.span_ps.end {
             // Relaxed: a request.
@@ -214,31 +234,4 @@ fn keep(last: &mut VecDeque<Executed>, seen: Executed, most: usize) {
         last.pop_front();
     }
     last.push_back(seen);
-}
-
-/// The witness, which may stand for another one, too.
-pub(crate) struct Looking {
-    seen: Rc<RefCell<Passages>>,
-    /// Stands at instructions that it chooses.
-    pub(crate) other: Option<Box<dyn Witness>>,
-}
-
-impl Witness for Looking {
-    fn wants_steps(&self, at_ps: u64) -> bool {
-        at_ps >= self.seen.borrow().span_ps.start
-    }
-
-    fn step(&mut self, step: &Step) {
-        self.seen.borrow_mut().step(step);
-    }
-
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        match &mut self.other {
-            Some(other) => other.stands(cpu, at_ps),
-            None => {
-                cpu.ask_at(u64::MAX);
-                None
-            }
-        }
-    }
 }

@@ -7,7 +7,7 @@ use haltkick_hypercalls::WorkloadFlags;
 use haltkick_sim::board::Witness;
 
 use crate::engines::meddler::Meddler;
-use crate::explain::{self, Explanation, Scene};
+use crate::explain::{self, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
 use crate::host::cgroup;
@@ -17,7 +17,7 @@ use crate::host::pmu::Pmu;
 use crate::host::switch_probe::Reported;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
-use crate::machine::{Patch, PvBackend, Wanted};
+use crate::machine::{PvBackend, Wanted};
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::{Instruments, Where};
@@ -186,8 +186,13 @@ fn end_of(
         (None, Ok(())) => collect::outcome(facts)
             .and_then(|outcome| check_left(facts).map(|()| AnyOutcome::Ours(Box::new(outcome)))),
     };
-    let stopped = (stopped_ns, guest.tsc.of_host(stopped_tsc));
-    let explanation = result.as_ref().err().and_then(|error| explanation(facts, error, stopped));
+    let stopped_tsc = guest.tsc.of_host(stopped_tsc);
+    let explanation = result.as_ref().err().and_then(|error| {
+        let GuestFacts { asked, image, chosen, .. } = facts.seen;
+        let (machine, finished, locks) = (facts.machine, facts.finished, asked.ours.lock_count);
+        let lock = (chosen.lock as usize, asked.guest.pv);
+        explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
+    });
     let result = result.map_err(|failure| collect::cause(facts, failure));
     let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();
     Ok(Ended { name: facts.seen.asked.guest.name.clone(), result, explanation, console })
@@ -233,7 +238,7 @@ fn machine(
     trace_sections: u64,
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
-        patch: asked.ours.patch.then_some(Patch { lock: chosen.lock as usize, pv: asked.guest.pv }),
+        patch: asked.ours.patch.then_some((chosen.lock as usize, asked.guest.pv)),
         pool_bytes: pool_bytes(asked, image, chosen.workload as usize),
         trace_sections,
         ..asked.machine()
@@ -326,15 +331,4 @@ fn about_guests(run: &Run) -> Vec<AboutGuest> {
 /// How many reports of switches got lost, or why there were none in one of the guests.
 fn switches_of(hinted: &[(Watcher, Known<PreemptedSource>)]) -> Known<u64> {
     hinted.iter().map(|(watcher, _)| watcher.reports().map(|probe| probe.dropped())).sum()
-}
-
-fn explanation(
-    facts: &Facts<'_>,
-    error: &RunError,
-    (stopped_ns, stopped_tsc): (u64, u64),
-) -> Option<Explanation> {
-    let GuestFacts { asked, image, chosen, .. } = facts.seen;
-    let (machine, finished, locks) = (facts.machine, facts.finished, asked.ours.lock_count);
-    let lock = (chosen.lock as usize, asked.guest.pv);
-    explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
 }

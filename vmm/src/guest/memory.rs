@@ -25,7 +25,6 @@
               here, checked once and as fast as it can be"
 )]
 
-use std::io;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -70,8 +69,6 @@ const STACK_BYTES: u64 = 16384;
 const HOST_PAGE: usize = 4096;
 /// Pattern at the end of every stack: once it is overwritten, the stack was too short.
 const CANARY: [u64; 4] = [0x6861_6c74_6b69_636b; 4];
-/// Memory that one page directory maps.
-pub(crate) const DIRECTORY_BYTES: u64 = 1 << 30;
 /// Most memory of a guest: KVM has pages of its own, and interrupt controllers, at the end of the fourth GiB.
 const MOST_BYTES: u64 = 3 << 30;
 
@@ -146,7 +143,7 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
 }
 
 pub(crate) struct Memory {
-    map: GuestMemoryMmap,
+    pub(crate) map: GuestMemoryMmap,
     /// Memory of `map`, unmapped when this is dropped.
     mapping: Mapping,
     /// The guest's address of its first byte.
@@ -172,17 +169,10 @@ impl Memory {
         // Large host pages save both the host's faults and the guest's TLB; without them all still works.
         // SAFETY: advice on a whole mapping.
         _ = unsafe { madvise(mapping.start().as_ptr(), mapping.bytes(), Advice::LinuxHugepage) };
-        Self::of(mapping, 0, vcpus, extent, trace_sections)
+        Ok(Self::of(mapping, 0, vcpus, extent, trace_sections))
     }
 
-    fn of(
-        mapping: Mapping,
-        start: u64,
-        vcpus: u32,
-        extent: Extent,
-        trace_sections: u64,
-    ) -> Result<Self, RunError> {
-        let failed = |error: String| cannot_map(extent.size, io::Error::other(error));
+    fn of(mapping: Mapping, start: u64, vcpus: u32, extent: Extent, trace_sections: u64) -> Self {
         // SAFETY: a live mapping of that length, which is dropped after what is made here.
         let region = unsafe {
             MmapRegion::build_raw(
@@ -192,11 +182,10 @@ impl Memory {
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             )
         };
-        let region = region.map_err(|error| failed(error.to_string()))?;
-        let region = GuestRegionMmap::new(region, Gpa(start))
-            .ok_or_else(|| failed("the guest's addresses overflow".into()))?;
-        let map = GuestMemoryMmap::from_regions(vec![region]).map_err(|error| failed(error.to_string()))?;
-        Ok(Self { map, mapping, start, vcpus: u64::from(vcpus), extent, trace_sections })
+        let region = region.expect("a mapping is of whole pages");
+        let region = GuestRegionMmap::new(region, Gpa(start)).expect("a guest ends in the fourth GiB");
+        let map = GuestMemoryMmap::from_regions(vec![region]).expect("one region overlaps no other");
+        Self { map, mapping, start, vcpus: u64::from(vcpus), extent, trace_sections }
     }
 
     /// The size of that without trace rings, if it can be mapped.
@@ -220,7 +209,7 @@ impl Memory {
             )),
             _ => cannot_map(size, error),
         })?;
-        Self::of(mapping, LARGE_PAGE, vcpus, extent, trace_sections)
+        Ok(Self::of(mapping, LARGE_PAGE, vcpus, extent, trace_sections))
     }
 
     /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.

@@ -1,6 +1,7 @@
 //! NUMA nodes of a guest's memory. All is said before the memory is touched, so it does not matter which thread touches it first.
 
 use std::io;
+use std::ops::Range;
 
 use libc::{MPOL_BIND, MPOL_INTERLEAVE, MPOL_PREFERRED};
 
@@ -41,15 +42,17 @@ impl Placement {
         if self.with_memory.len() < 2 {
             return Ok(());
         }
-        self.decisions(memory).into_iter().try_for_each(|Decision { start, end, policy, nodes }| {
-            cpus::place_memory(memory.host_address(start), (end - start) as usize, policy, &nodes)
+        self.decisions(memory).into_iter().try_for_each(|(range, policy, nodes)| {
+            let bytes = (range.end - range.start) as usize;
+            cpus::place_memory(memory.host_address(range.start), bytes, policy, &nodes)
         })
     }
 
-    /// Policies for ranges of guest memory, each of which overrides those before it.
+    /// Policies for ranges of guest memory, each of which overrides those before it. Schedulers deal vCPUs out to pCPUs in turn, so the
+    /// home of a vCPU is the node of that pCPU.
     fn decisions(&self, memory: &Memory) -> Vec<Decision> {
         let all = memory.mapped();
-        let whole = |policy, nodes| vec![Decision { start: all.start, end: all.end, policy, nodes }];
+        let whole = |policy, nodes| vec![(all.clone(), policy, nodes)];
         match self.numa {
             Numa::Node(node) => whole(MPOL_BIND, vec![node]),
             Numa::Interleave => {
@@ -60,32 +63,17 @@ impl Placement {
                 whole(MPOL_INTERLEAVE, if nodes.is_empty() { self.with_memory.clone() } else { nodes })
             }
             Numa::Local => {
-                let preferred =
-                    |start, end, node| Decision { start, end, policy: MPOL_PREFERRED, nodes: vec![node] };
-                let mut decisions = vec![preferred(all.start, memory.pool_start(), self.pcpus[0])];
+                let mut homes = vec![(all.start..memory.pool_start(), self.pcpus[0])];
                 for (start, stride) in memory.rows_of_vcpus() {
-                    let mut from = 0;
-                    for vcpu in 1..=memory.vcpus() {
-                        if vcpu == memory.vcpus() || self.home(vcpu) != self.home(from) {
-                            let [start, end] =
-                                [from, vcpu].map(|vcpu| nearest_page(start + u64::from(vcpu) * stride));
-                            if start < end {
-                                decisions.push(preferred(start, end, self.home(from)));
-                            }
-                            from = vcpu;
-                        }
-                    }
+                    let border = |vcpu| nearest_page(start + u64::from(vcpu) * stride);
+                    let places = (0..memory.vcpus()).map(|vcpu| border(vcpu)..border(vcpu + 1));
+                    homes.extend(places.zip(self.pcpus.iter().copied().cycle()));
                 }
                 // The kernel refuses to prefer a node without memory.
-                decisions.retain(|it| it.nodes.iter().all(|node| self.with_memory.contains(node)));
-                decisions
+                homes.retain(|(range, node)| !range.is_empty() && self.with_memory.contains(node));
+                homes.into_iter().map(|(range, node)| (range, MPOL_PREFERRED, vec![node])).collect()
             }
         }
-    }
-
-    /// Node of the pCPU that runs a vCPU first: schedulers deal vCPUs out to pCPUs in turn.
-    fn home(&self, vcpu: u32) -> u32 {
-        self.pcpus[vcpu as usize % self.pcpus.len()]
     }
 }
 
@@ -95,12 +83,8 @@ fn nearest_page(address: u64) -> u64 {
     (address + PAGE / 2) / PAGE * PAGE
 }
 
-struct Decision {
-    start: u64,
-    end: u64,
-    policy: libc::c_int,
-    nodes: Vec<u32>,
-}
+/// A range of guest memory, the policy for its pages, and the policy's nodes.
+type Decision = (Range<u64>, libc::c_int, Vec<u32>);
 
 #[cfg(test)]
 mod tests {
@@ -116,8 +100,8 @@ mod tests {
 
     /// The policy and the nodes that an address has in the end.
     fn of(decisions: &[Decision], address: u64) -> Option<(libc::c_int, &[u32])> {
-        let last = decisions.iter().rev().find(|it| (it.start..it.end).contains(&address))?;
-        Some((last.policy, &last.nodes))
+        let (_, policy, nodes) = decisions.iter().rev().find(|(range, ..)| range.contains(&address))?;
+        Some((*policy, nodes))
     }
 
     #[test]
@@ -135,12 +119,10 @@ mod tests {
         }
         assert_eq!(of(&decisions, LARGE_PAGE * 2), Some((MPOL_PREFERRED, &[0][..])));
         assert_eq!(of(&decisions, memory.pool_start()), None);
-        assert!(decisions.iter().all(|it| it.start % 4096 == 0 && it.end % 4096 == 0 && it.start < it.end));
-    }
-
-    #[test]
-    fn interleaved_memory_uses_the_nodes_of_the_pcpus_only() {
-        let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
+        assert!(
+            decisions.iter().all(|(at, ..)| at.start % 4096 == 0 && at.end % 4096 == 0 && !at.is_empty())
+        );
+        // Interleaved memory uses the nodes of the pCPUs only.
         for (numa, expected) in
             [(Numa::Interleave, (MPOL_INTERLEAVE, &[0, 1][..])), (Numa::Node(2), (MPOL_BIND, &[2][..]))]
         {

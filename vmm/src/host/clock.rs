@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-fn nanoseconds(clock: ClockId) -> u64 {
+/// A clock of the kernel.
+pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -83,7 +84,6 @@ impl VirtualTime {
 }
 
 impl SimulatedClock {
-    /// One that others may watch.
     pub(crate) fn watched(by: Arc<VirtualTime>) -> Self {
         Self { time: by, tsc: AtomicU64::default() }
     }
@@ -147,11 +147,9 @@ impl Moment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticks(pub(crate) u64);
 
-/// A length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanoseconds(pub(crate) u64);
 
-/// How fast a time stamp counter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TscRate {
     khz: u64,

@@ -2,11 +2,11 @@
 //! which nodes; and how much more is to be had within the limits on it.
 #![expect(unsafe_code, reason = "maps memory, and makes some of it executable")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
@@ -102,6 +102,19 @@ impl Drop for Mapping {
         // SAFETY: a mapping that was made here, of that length; any use of its addresses was within its life.
         _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// Files of the code that is mapped into this process: the program and its shared libraries.
+pub(crate) fn mapped_code() -> io::Result<BTreeSet<PathBuf>> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let code = maps.lines().filter(|line| line.contains(" r-xp "));
+    Ok(code.filter_map(mapped_file).map(PathBuf::from).collect())
+}
+
+/// The file of a line of `/proc/self/maps`, if it has one.
+fn mapped_file(line: &str) -> Option<&str> {
+    let path = &line[line.find('/')?..];
+    (!path.ends_with(" (deleted)")).then_some(path)
 }
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -237,6 +250,14 @@ mod tests {
             // SAFETY: the last byte of a mapping that is this test's.
             unsafe { mapping.start::<u8>().add(bytes - 1).write(1) };
         }
+    }
+
+    #[test]
+    fn a_mapping_without_a_file_of_its_own_is_no_library() {
+        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fe:01 12                         {path}");
+        assert_eq!(mapped_file(&line("/lib/with space.so")), Some("/lib/with space.so"));
+        assert_eq!(mapped_file(&line("/lib/old.so (deleted)")), None);
+        assert_eq!(mapped_file(&line("[vdso]")), None);
     }
 
     #[test]

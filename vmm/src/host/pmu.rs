@@ -138,20 +138,18 @@ fn explain(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use rustix::time::{ClockId, clock_gettime};
+    use rustix::time::ClockId;
 
     use super::*;
+    use crate::host::clock::nanoseconds;
 
     /// CPU time in nanoseconds, which every kernel with perf events counts.
     const TASK_CLOCK: Event = Event(1, 1);
 
     /// 5 ms of this thread's own CPU time, not wall time: other tests run at the same time.
     fn work() {
-        let used = || clock_gettime(ClockId::ThreadCPUTime);
-        let begun = used();
-        while Duration::try_from(used() - begun).unwrap() < Duration::from_millis(5) {}
+        let begun = nanoseconds(ClockId::ThreadCPUTime);
+        while nanoseconds(ClockId::ThreadCPUTime) - begun < 5_000_000 {}
     }
 
     #[test]

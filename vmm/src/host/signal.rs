@@ -13,6 +13,8 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
+
 use crate::host::threads::lock;
 
 thread_local! {
@@ -71,7 +73,8 @@ pub(crate) fn note_kick() {
 /// The kick has a handler ([`note_kicks`]). `immediate_exit` is that field of the vCPU that `enter` runs, and nothing else writes to it meanwhile.
 pub(crate) unsafe fn enter_noting<T>(immediate_exit: *mut u8, enter: impl FnOnce() -> T) -> T {
     if !NOTES.replace(true) {
-        set_kick_mask(libc::SIG_UNBLOCK);
+        // Cannot fail, as the other: the kick is a signal.
+        _ = unblock_signal(kick_signal());
     }
     ENTERED.set(immediate_exit);
     // Against the handler in this thread: the field is named before the look, so a kick sets it or is seen here.
@@ -92,7 +95,7 @@ pub(crate) unsafe fn enter_noting<T>(immediate_exit: *mut u8, enter: impl FnOnce
 /// Holds the calling thread's kicks from here on. One that was noted is pending again.
 pub(crate) fn hold_kicks() {
     if NOTES.replace(false) {
-        set_kick_mask(libc::SIG_BLOCK);
+        _ = block_signal(kick_signal());
         if KICKED.replace(false) {
             Thread::current().kick();
         }
@@ -111,10 +114,6 @@ pub(crate) fn all_but_kick() -> u64 {
     !(1 << (kick_signal() - 1))
 }
 
-fn kick_set() -> libc::sigset_t {
-    vmm_sys_util::signal::create_sigset(&[kick_signal()]).expect("the kick is a signal")
-}
-
 /// Blocks all signals in the calling thread: kicks because they are opened in KVM_RUN only, the others because
 /// they are the main thread's business. Not SIGSYS, by which a system call that was refused explains itself.
 pub(crate) fn block_all() {
@@ -131,13 +130,8 @@ pub(crate) fn block_all() {
 /// Blocks the kick signal alone, in a thread that runs a vCPU but has other signals to serve.
 pub(crate) fn block_kick() {
     hold_kicks();
-    set_kick_mask(libc::SIG_BLOCK);
-}
-
-fn set_kick_mask(how: libc::c_int) {
-    let set = kick_set();
-    // SAFETY: a live set; changing the calling thread's mask touches no memory of ours.
-    unsafe { libc::pthread_sigmask(how, &raw const set, null_mut()) };
+    // "Fails" where it is blocked already.
+    _ = block_signal(kick_signal());
 }
 
 /// Takes what is pending of the calling thread's kicks, which is one at most per sender that can wait: all that others sent are
@@ -162,7 +156,7 @@ pub(crate) fn await_kick(ns: u64) -> bool {
 
 fn await_held_kick(ns: u64) -> bool {
     let time = timespec(ns);
-    let set = kick_set();
+    let set = create_sigset(&[kick_signal()]).expect("the kick is a signal");
     // SAFETY: all pointers are to live values; a null `info` is allowed.
     unsafe { libc::sigtimedwait(&raw const set, null_mut(), &raw const time) >= 0 }
 }

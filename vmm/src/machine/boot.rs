@@ -2,11 +2,13 @@
 //!
 //! Section numbers are those of the Intel SDM, volume 3.
 
+use std::ops::Range;
+
 use haltkick_hypercalls::{GuestAddress, PORT_LAST};
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 
 use crate::guest::memory::{
-    DIRECTORY_BYTES, GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORIES, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
+    GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORIES, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
 };
 use crate::image::file::Image;
 use crate::machine::Ring;
@@ -19,7 +21,7 @@ const USER_CODE: u16 = 0x30 | 3;
 const TASK_STATE: u16 = 0x40;
 
 /// Descriptors of a flat 64-bit segment (3.4.5): present, DPL, code or data, accessed.
-const fn flat_segment(code: bool, dpl: u64) -> u64 {
+pub(crate) const fn flat_segment(code: bool, dpl: u64) -> u64 {
     const PRESENT: u64 = 1 << 47;
     const NOT_SYSTEM: u64 = 1 << 44;
     const LONG_MODE: u64 = 1 << 53;
@@ -28,21 +30,28 @@ const fn flat_segment(code: bool, dpl: u64) -> u64 {
     PRESENT | NOT_SYSTEM | GRANULAR_4GIB | kind | dpl << 45
 }
 
+/// Entries of page tables (4.5.4) that map these large pages to themselves with these rights, and where they go: `tables` are the addresses of
+/// the PML4, of the page directory pointers, and of the first of the page directories.
+pub(crate) fn identity_map(
+    [pml4, pointers, directories]: [u64; 3],
+    pages: Range<u64>,
+    rights: u64,
+) -> impl Iterator<Item = (u64, u64)> {
+    const LARGE: u64 = 1 << 7;
+    let entry = move |directory| (pointers + directory * 8, (directories + directory * 4096) | rights);
+    let upper = (0..pages.end.div_ceil(512)).map(entry);
+    let lower = pages.map(move |page| (directories + page * 8, (page * LARGE_PAGE) | LARGE | rights));
+    std::iter::once((pml4, pointers | rights)).chain(upper).chain(lower)
+}
+
 /// Writes what all vCPUs share: page tables, GDT and IDT.
 pub(crate) fn write_tables(memory: &Memory, image: &Image) {
     const PRESENT_WRITABLE_USER: u64 = 0b111;
-    const LARGE: u64 = 1 << 7;
-    memory.write(PML4, &(PAGE_DIRECTORY_POINTERS | PRESENT_WRITABLE_USER).to_le_bytes());
-    for directory in 0..memory.size().div_ceil(DIRECTORY_BYTES) {
-        let entry = (PAGE_DIRECTORIES + directory * 4096) | PRESENT_WRITABLE_USER;
-        memory.write(PAGE_DIRECTORY_POINTERS + directory * 8, &entry.to_le_bytes());
-    }
+    let tables = [PML4, PAGE_DIRECTORY_POINTERS, PAGE_DIRECTORIES];
     // From the second large page on: the first stays unmapped, so that null pointers fault.
-    for page in 1..memory.size() / LARGE_PAGE {
-        let entry = (page * LARGE_PAGE) | LARGE | PRESENT_WRITABLE_USER;
-        memory.write(PAGE_DIRECTORIES + page * 8, &entry.to_le_bytes());
+    for (address, entry) in identity_map(tables, 1..memory.size() / LARGE_PAGE, PRESENT_WRITABLE_USER) {
+        memory.write(address, &entry.to_le_bytes());
     }
-
     for (selector, descriptor) in [
         (KERNEL_CODE, flat_segment(true, 0)),
         (KERNEL_DATA, flat_segment(false, 0)),
@@ -97,7 +106,7 @@ pub(crate) fn write_task_state(memory: &Memory, vcpu: u32) {
     memory.write(Memory::tss_address(vcpu), &tss);
 }
 
-pub(crate) fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
+fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
     kvm_segment {
         selector,
         limit: u32::MAX,
@@ -112,19 +121,30 @@ pub(crate) fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
     }
 }
 
-pub(crate) const CR4_PAE: u64 = 1 << 5;
-pub(crate) const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
+/// 64-bit mode with flat segments of these selectors in ring `level`, a GDT of this address and limit, and the page tables at `pml4`.
+pub(crate) fn set_long_mode(
+    sregs: &mut kvm_sregs,
+    (code, data, level): (u16, u16, u8),
+    gdt: (u64, u16),
+    (cr0, pml4): (u64, u64),
+) {
+    const CR4_PAE: u64 = 1 << 5;
+    const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
+    sregs.cs = segment(code, true, level);
+    let data = segment(data, false, level);
+    (sregs.ds, sregs.es, sregs.ss, sregs.fs, sregs.gs) = (data, data, data, data, data);
+    (sregs.gdt.base, sregs.gdt.limit) = gdt;
+    (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (cr0, pml4, CR4_PAE, EFER_LME_LMA);
+}
 
 /// Turns a vCPU's reset state into the start state for `ring`.
 pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32, gs_base: GuestAddress) {
     const CR0_PE_MP_ET_NE_WP_PG: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
-    let (code, data, level) = match ring {
+    let selectors = match ring {
         Ring::Ring0 => (KERNEL_CODE, KERNEL_DATA, 0),
         Ring::Ring3 | Ring::Auto => (USER_CODE, USER_DATA, 3),
     };
-    sregs.cs = segment(code, true, level);
-    let data = segment(data, false, level);
-    (sregs.ds, sregs.es, sregs.ss, sregs.fs, sregs.gs) = (data, data, data, data, data);
+    set_long_mode(sregs, selectors, (GDT, TASK_STATE + 15), (CR0_PE_MP_ET_NE_WP_PG, PML4));
     sregs.gs.base = gs_base.0;
     sregs.tr = kvm_segment {
         selector: TASK_STATE,
@@ -134,12 +154,7 @@ pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32,
         present: 1,
         ..Default::default()
     };
-    (sregs.gdt.base, sregs.gdt.limit) = (GDT, TASK_STATE + 15);
     (sregs.idt.base, sregs.idt.limit) = (IDT, 256 * 16 - 1);
-    sregs.cr0 = CR0_PE_MP_ET_NE_WP_PG;
-    sregs.cr3 = PML4;
-    sregs.cr4 = CR4_PAE;
-    sregs.efer = EFER_LME_LMA;
 }
 
 /// RFLAGS at the start of any code: the bit that is always one, and I/O privilege level 3. The latter is set in

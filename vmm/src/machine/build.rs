@@ -11,8 +11,8 @@ use crate::host::error::{Known, RunError, Unknown, system};
 use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
-use crate::machine::vm::{Vm, open_kvm};
-use crate::machine::{self, Patch, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
+use crate::machine::vm::{Vm, open_kvm, tsc_khz};
+use crate::machine::{self, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -70,7 +70,7 @@ impl Machine {
             )));
         }
         let patched_sites = patch_sites(wanted, image, &vm.memory)?;
-        let tsc_khz = vm.tsc_khz()?;
+        let tsc_khz = tsc_khz(&vm.vcpus[0].fd)?;
         let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot(tsc_khz);
         boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend.0, &vm.cpuid));
@@ -101,9 +101,7 @@ impl Machine {
         let memory = Memory::at_its_own_addresses(image.end, wanted.vcpus, wanted.trace_sections)?;
         placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
         let vcpu = |memory: &Memory, id, boot_block| {
-            let stack = memory.stack_top(id) - 8;
-            let area = memory.area_address(id);
-            Vcpu::new(id, NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, area))
+            Vcpu::new(id, NativeVcpu::new(id, memory, image.entry, boot_block))
         };
         let ring = (Ring::Ring3, "threads run in user mode".into());
         let pv_backend = (PvBackend::Vmm, "threads are put to sleep by the VMM".into());
@@ -169,7 +167,7 @@ impl Machine {
 /// [`RunError::Image`] when a site cannot be rewritten, or memory does not hold the code that it was checked in:
 /// segments may overlap.
 fn patch_sites(wanted: &Wanted, image: &Image, memory: &Memory) -> Result<usize, RunError> {
-    let Some(Patch { lock, pv }) = wanted.patch else { return Ok(0) };
+    let Some((lock, pv)) = wanted.patch else { return Ok(0) };
     let edits = image.edits(lock, pv)?;
     for edit in &edits {
         if memory.read(edit.address, edit.before.len() as u64).as_ref() != Some(&edit.before) {

@@ -9,18 +9,16 @@
 
 use std::sync::{OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haltkick_hypercalls::{BootFlags, PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
 use kvm_bindings::{CpuId, kvm_regs};
 
 use crate::guest::memory::{Memory, PROBE_CODE};
-use crate::host::clock::now_ns;
-use crate::host::error::{Known, RunError};
-use crate::host::signal::{self, KickTimer};
-use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
-use crate::machine::vm::Vm;
-use crate::machine::{self, PvBackend, Ring, Wanted, boot, ring_probe};
+use crate::host::error::{Known, RunError, Unknown};
+use crate::machine::vcpu::{Exit, KvmVcpu};
+use crate::machine::vm::{Vm, expect, set_start};
+use crate::machine::{self, PvBackend, Ring, Wanted, ring_probe};
 
 /// KVM's first CPUID leaf: the signature. The next one holds the features.
 const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
@@ -55,7 +53,7 @@ pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
 pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
     may_halt(wanted)
         && !(wanted.ring == Ring::Auto
-            && ring_probe::known_ring0_rate().is_some_and(|rate| !machine::is_native(rate)))
+            && ring_probe::RING0_RATE.get().is_some_and(|rate| !machine::is_native(*rate)))
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:
@@ -66,17 +64,13 @@ pub(crate) fn probe(
     vm: Option<&mut Vm>,
     another: impl Fn() -> Result<Vm, RunError>,
 ) -> Result<&'static Known<()>, RunError> {
-    let verdict = verdict_on(backend, hlt_exits);
+    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
+    let verdict = &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)];
     if let Some(verdict) = verdict.get() {
         return Ok(verdict);
     }
     let tried = run_patiently(backend, vm, another)?;
     Ok(verdict.get_or_init(|| tried))
-}
-
-fn verdict_on(backend: PvBackend, hlt_exits: bool) -> &'static OnceLock<Known<()>> {
-    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
-    &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)]
 }
 
 /// Picks the back end for `wanted`, and says why.
@@ -96,30 +90,22 @@ pub(crate) fn choose(
     } else {
         None
     };
+    let advice = if wanted.vmm_schedules { "use --sched host" } else { "use --pv-backend vmm" };
+    let refused = |why: &str| format!("--pv-backend {}: {why}; {advice}", asked.name());
     match (asked, obstacle) {
         (PvBackend::Vmm, _) => return Ok((asked, "asked for".into())),
         (PvBackend::Auto, Some(obstacle)) => return Ok((PvBackend::Vmm, obstacle)),
-        (PvBackend::Kvm | PvBackend::Ipi, Some(obstacle)) => {
-            let text = format!("--pv-backend {}: {obstacle}", asked.name());
-            let advice = if wanted.vmm_schedules { "use --sched host" } else { "use --pv-backend vmm" };
-            let text = format!("{text}; {advice}");
-            // A ring that the user did not choose is the host's doing.
-            return Err(if !wanted.vmm_schedules && wanted.ring == Ring::Auto {
-                RunError::HostLacks(text)
-            } else {
-                RunError::usage(text)
-            });
+        // A ring that the user did not choose is the host's doing.
+        (_, Some(obstacle)) if !wanted.vmm_schedules && wanted.ring == Ring::Auto => {
+            return Err(RunError::HostLacks(refused(&obstacle)));
         }
-        (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}
-    }
-    if asked != PvBackend::Auto {
-        return match probe(asked)? {
-            Ok(()) => Ok((asked, "asked for".into())),
-            Err(reason) => Err(RunError::HostLacks(format!(
-                "--pv-backend {}: {reason}; use --pv-backend vmm",
-                asked.name()
-            ))),
-        };
+        (_, Some(obstacle)) => return Err(RunError::usage(refused(&obstacle))),
+        (PvBackend::Auto, None) => {}
+        (PvBackend::Kvm | PvBackend::Ipi, None) => {
+            let works = probe(asked)?.as_ref();
+            works.map_err(|reason| RunError::HostLacks(refused(&reason.0)))?;
+            return Ok((asked, "asked for".into()));
+        }
     }
     // A trial takes time: one that would decide nothing is left out.
     let obstacle = if wanted.halts.hlt_exits {
@@ -283,11 +269,15 @@ fn wake_twice(
         PvBackend::Ipi => "an interrupt",
         _ => "KVM_HC_KICK_CPU",
     };
+    let start = |vcpu: &KvmVcpu, rip| {
+        set_start(memory, vcpu, kvm_regs { rip, ..Default::default() })
+            .map_err(|error| Unknown::from(format!("registers cannot be set: {error}")))
+    };
     // A thread that finds the other one gone leaves the reason to that one.
     let (ready, is_ready) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
     let sleep = move || {
-        set_start(memory, sleeper, SLEEPER_CODE)?;
+        start(sleeper, SLEEPER_CODE)?;
         expect(sleeper, Exit::Booted, limit, || {
             "a vCPU does not run in ring 0 with KVM's interrupt controller".into()
         })?;
@@ -298,12 +288,12 @@ fn wake_twice(
         if ready.send(()).is_err() {
             return Ok(());
         }
-        expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU"))
+        expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU")).map(drop)
     };
     let mut wake = move || {
         let mut wake = || {
-            set_start(memory, waker, WAKER_CODE)?;
-            expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return"))
+            start(waker, WAKER_CODE)?;
+            expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return")).map(drop)
         };
         if is_ready.recv().is_err() {
             return Ok(());
@@ -327,40 +317,4 @@ fn wake_twice(
         let woken = asleep.join().unwrap_or_else(|_| Err("the probe's thread panicked".into()));
         sent.and(woken)
     })
-}
-
-fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Known<()> {
-    let registers = kvm_regs {
-        rip: code,
-        rsp: memory.stack_top(vcpu.id),
-        rflags: boot::START_FLAGS,
-        ..Default::default()
-    };
-    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
-}
-
-/// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
-pub(crate) fn expect(
-    vcpu: &mut KvmVcpu,
-    wanted: Exit,
-    limit: Duration,
-    otherwise: impl Fn() -> String,
-) -> Known<()> {
-    signal::block_kick();
-    let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
-    let start = Instant::now();
-    let limit_ns = limit.as_nanos() as u64;
-    timer.set(now_ns() + limit_ns, limit_ns);
-    let verdict = loop {
-        match vcpu.run() {
-            Ok(exit) if exit == wanted => break Ok(()),
-            Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
-            Ok(Exit::Interrupted) => break Err(otherwise().into()),
-            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise()).into()),
-            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise()).into()),
-        }
-    };
-    drop(timer);
-    signal::take_kick();
-    verdict
 }

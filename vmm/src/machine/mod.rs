@@ -28,21 +28,13 @@ pub(crate) struct Wanted {
     /// Whether it is the VMM that schedules, which must see every sleep.
     pub(crate) vmm_schedules: bool,
     pub(crate) halts: KernelHalts,
-    /// The lock that the call sites are rewritten for; `None`: they stay as built.
-    pub(crate) patch: Option<Patch>,
+    /// The lock that the call sites are rewritten for, by its number in the image, and whether in its paravirtual form; `None`: they
+    /// stay as built.
+    pub(crate) patch: Option<(usize, bool)>,
     /// Memory for the guest's memory manager.
     pub(crate) pool_bytes: u64,
     /// Length of each vCPU's ring of trace records; 0: none.
     pub(crate) trace_sections: u64,
-}
-
-/// A lock that call sites are rewritten for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patch {
-    /// Its number in the image.
-    pub(crate) lock: usize,
-    /// Whether its paravirtual form.
-    pub(crate) pv: bool,
 }
 
 /// The privilege ring that the guest runs in.
@@ -65,13 +57,16 @@ pub(crate) fn is_native(instructions_per_second: f64) -> bool {
     instructions_per_second >= NATIVE_AT_LEAST
 }
 
+/// Why ring 0, which has this rate, is no place for a guest, if it is none.
+pub(crate) fn interpreted(rate: f64) -> Option<String> {
+    (!is_native(rate)).then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6))
+}
+
 /// Picks the ring for `asked`, given how fast ring 0 is.
 pub(crate) fn choose_ring(asked: Ring, ring0_rate: Option<f64>) -> (Ring, String) {
-    match (asked, ring0_rate) {
-        (Ring::Auto, Some(rate)) if !is_native(rate) => {
-            (Ring::Ring3, format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6))
-        }
-        (Ring::Auto, _) => (Ring::Ring0, "ring 0 is native here".into()),
+    match (asked, ring0_rate.and_then(interpreted)) {
+        (Ring::Auto, Some(why)) => (Ring::Ring3, why),
+        (Ring::Auto, None) => (Ring::Ring0, "ring 0 is native here".into()),
         (ring, _) => (ring, "asked for".into()),
     }
 }

@@ -3,19 +3,23 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
 
 use kvm_bindings::{
     CpuId, KVM_API_VERSION, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X2APIC_API, KVM_MAX_CPUID_ENTRIES,
     KVM_MP_STATE_RUNNABLE, KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK, KVM_X2APIC_API_USE_32BIT_IDS,
-    kvm_mp_state, kvm_sregs, kvm_userspace_memory_region,
+    kvm_mp_state, kvm_regs, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Kvm, VmFd};
+use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::guest::memory::Memory;
-use crate::host::error::{RunError, system};
+use crate::host::clock::now_ns;
+use crate::host::error::{Known, RunError, system};
+use crate::host::signal::{self, KickTimer};
 use crate::host::threads;
 use crate::image::file::Image;
-use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::{Ring, boot, enable};
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
@@ -68,7 +72,7 @@ impl Vm {
         if has_irqchip {
             create_local_apics(&fd)?;
         }
-        map_memory(&fd, &memory)?;
+        map_memory(&fd, &memory.map)?;
         image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
         boot::write_tables(&memory, image);
         let cpuid = offered_cpuid(kvm)?;
@@ -112,33 +116,34 @@ impl Vm {
         let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
         boot::set_system_registers(&mut sregs, ring, vcpu.id, self.memory.area_address(vcpu.id));
         if self.has_irqchip {
-            set_x2apic(&mut sregs);
+            // Before the local APIC is in x2APIC mode, KVM delivers no kick to it.
+            const ENABLED_X2APIC: u64 = 0xc00;
+            sregs.apic_base |= ENABLED_X2APIC;
         }
         vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))
     }
-
-    /// Frequency of the TSC of its vCPUs, of which there is one at least.
-    pub(crate) fn tsc_khz(&self) -> Result<u64, RunError> {
-        tsc_khz(&self.vcpus[0].fd).map(u64::from)
-    }
 }
 
-pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u32, RunError> {
+/// Frequency of a vCPU's TSC.
+pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u64, RunError> {
     // For this request, kvm-ioctls takes the result, -1, for the number of the error.
     let why = |_| system("read the TSC frequency")(io::Error::last_os_error());
-    vcpu.get_tsc_khz().map_err(why)
+    vcpu.get_tsc_khz().map(u64::from).map_err(why)
 }
 
-fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
+/// Gives a guest its memory, which is one region.
+pub(crate) fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), RunError> {
+    let whole = memory.iter().next().expect("one region was mapped");
     let region = kvm_userspace_memory_region {
         slot: 0,
         flags: 0,
         guest_phys_addr: 0,
-        memory_size: memory.size(),
-        userspace_addr: memory.host_base() as u64,
+        memory_size: whole.size() as u64,
+        userspace_addr: whole.as_ptr() as u64,
     };
     #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
-    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`Vm` holds both, and `Machine` after it).
+    // SAFETY: the region is the mapping that `memory` owns or has from its owner, which lives as long as the VM: `Vm` holds both, `Machine`
+    // after it, and `LinuxMachine`.
     unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
 }
 
@@ -229,10 +234,40 @@ fn prepare_local_apic(vcpu: &KvmVcpu, cpuid: &CpuId) -> Result<(), RunError> {
         .map_err(system("make a vCPU runnable"))
 }
 
-/// Switches the local APIC to x2APIC mode. Before that, KVM delivers no kick to it.
-fn set_x2apic(sregs: &mut kvm_sregs) {
-    const ENABLED_X2APIC: u64 = 0xc00;
-    sregs.apic_base |= ENABLED_X2APIC;
+/// Lets a vCPU that something is tried on begin with these registers, on its stack.
+pub(crate) fn set_start(
+    memory: &Memory,
+    vcpu: &KvmVcpu,
+    registers: kvm_regs,
+) -> Result<(), kvm_ioctls::Error> {
+    let (rsp, rflags) = (memory.stack_top(vcpu.id), boot::START_FLAGS);
+    vcpu.fd.set_regs(&kvm_regs { rsp, rflags, ..registers })
+}
+
+/// Runs `vcpu` until `wanted`, and returns how long that took; anything else, or nothing in time, is the failure that `otherwise` names.
+pub(crate) fn expect(
+    vcpu: &mut KvmVcpu,
+    wanted: Exit,
+    limit: Duration,
+    otherwise: impl Fn() -> String,
+) -> Known<Duration> {
+    signal::block_kick();
+    let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
+    let limit_ns = limit.as_nanos() as u64;
+    timer.set(now_ns() + limit_ns, limit_ns);
+    let start = Instant::now();
+    let verdict = loop {
+        match vcpu.run() {
+            Ok(exit) if exit == wanted => break Ok(start.elapsed()),
+            Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
+            Ok(Exit::Interrupted) => break Err(otherwise().into()),
+            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise()).into()),
+            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise()).into()),
+        }
+    };
+    drop(timer);
+    signal::take_kick();
+    verdict
 }
 
 #[cfg(test)]

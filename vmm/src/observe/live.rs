@@ -17,7 +17,6 @@ pub const LIVE_SCHEMA: &str = "haltkick.top";
 /// Version of the format of a line.
 pub const LIVE_SCHEMA_VERSION: u32 = 1;
 
-/// How often a line is written.
 const EVERY: Duration = Duration::from_millis(100);
 /// The file starts over once it is longer than this.
 const MOST_BYTES: u64 = 16 << 20;
@@ -163,16 +162,16 @@ fn end_of(file: &File) -> io::Result<(Vec<u8>, bool)> {
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
-    use std::path::PathBuf;
+
+    use vmm_sys_util::tempfile::TempFile;
 
     use super::*;
 
     /// A view in a file of this test's own.
-    fn scratch(name: &str) -> (PathBuf, Arc<Live>) {
-        let path = std::env::temp_dir().join(format!("haltkick-live-{name}-{}", std::process::id()));
-        _ = std::fs::remove_file(&path);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path).expect("a scratch file");
-        (path, Arc::new(Live::new(file).expect("it can be written")))
+    fn scratch() -> (TempFile, Arc<Live>) {
+        let scratch = TempFile::new().expect("a scratch file");
+        let file = OpenOptions::new().append(true).open(scratch.as_path()).expect("it is there");
+        (scratch, Arc::new(Live::new(file).expect("it can be written")))
     }
 
     fn look(file: &File) -> Value {
@@ -181,9 +180,9 @@ mod tests {
 
     #[test]
     fn one_run_is_shown_and_the_file_says_when_none_is() {
-        let (path, live) = scratch("one");
-        let file = File::open(&path).expect("it is there");
-        let shown = || (look(&file)["phase"].clone(), look(&file)["run"].clone());
+        let (scratch, live) = scratch();
+        let file = scratch.as_file();
+        let shown = || (look(file)["phase"].clone(), look(file)["run"].clone());
         assert_eq!(shown(), (json!("between"), json!(0)));
         let mut first = live.begin().expect("no other is shown");
         assert!(live.begin().is_none(), "the first one is");
@@ -195,39 +194,36 @@ mod tests {
         drop(live.begin().expect("the first one has ended"));
         drop(live);
         assert_eq!(shown(), (json!("ended"), json!(2)));
-        std::fs::remove_file(path).expect("it was there");
     }
 
     #[test]
     fn whoever_reads_sees_whole_lines_of_a_file_that_starts_over() {
         const MIB: usize = 1 << 20;
-        let (path, live) = scratch("race");
+        let (scratch, live) = scratch();
         let run = live.begin().expect("no other is shown");
-        let file = File::open(&path).expect("it is there");
+        let file = scratch.as_file();
         std::thread::scope(|scope| {
             let frame = |round: usize| json!({ "text": "x".repeat([MIB, 3][round % 2]) });
             let writer = scope.spawn(move || (0..80).for_each(|round| run.show(frame(round))));
             while !writer.is_finished() {
-                let length = look(&file)["text"].as_str().map(str::len);
+                let length = look(file)["text"].as_str().map(str::len);
                 assert!(matches!(length, None | Some(3 | MIB)), "{length:?}");
                 assert!(file.metadata().unwrap().len() <= MOST_BYTES + 2 * MIB as u64);
             }
         });
-        std::fs::remove_file(path).expect("it was there");
     }
 
     #[test]
     fn a_file_without_a_line_of_fitting_length_is_refused() {
-        let path = std::env::temp_dir().join(format!("haltkick-live-none-{}", std::process::id()));
+        let scratch = TempFile::new().unwrap();
         for (text, why) in [
             ("half a line".to_owned(), "no whole line"),
             ("x".repeat(MOST_READ as usize + 1), "too long"),
             ("x".repeat(MOST_READ as usize) + "\n", "too long"),
         ] {
-            std::fs::write(&path, text).unwrap();
-            let refused = read_live(&File::open(&path).unwrap()).unwrap_err();
+            std::fs::write(scratch.as_path(), text).unwrap();
+            let refused = read_live(scratch.as_file()).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
-        std::fs::remove_file(path).unwrap();
     }
 }

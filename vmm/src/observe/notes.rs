@@ -73,14 +73,14 @@ impl<'a> Observer<'a> {
         if let Some(sampler) = &mut self.sampler {
             sampler.turn_begins(now_ns, counts);
         }
-        self.note(now_ns, What::Runs { vcpu, pcpu });
+        self.note(now_ns, vcpu, What::Runs { pcpu });
     }
 
     /// The vCPU with this number is off. Where it goes `to` is asked only if it is to be noted.
     pub(crate) fn stops(&mut self, vcpu: u32, now_ns: u64, to: impl FnOnce() -> Where) {
         if self.recorder.is_some() {
             let to = to();
-            self.note(now_ns, What::Stops { vcpu, to });
+            self.note(now_ns, vcpu, What::Stops { to });
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Observer<'a> {
         let at_ns = if self.recorder.is_some() { clock.now_ns() } else { 0 };
         let (asleep, rest) = kick();
         if let Some(asleep) = asleep {
-            self.note(at_ns, What::Kicks { from, to, asleep });
+            self.note(at_ns, from, What::Kicks { to, asleep });
         }
         rest
     }
@@ -116,9 +116,9 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn note(&mut self, at_ns: u64, what: What) {
+    fn note(&mut self, at_ns: u64, vcpu: u32, what: What) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(at_ns, what);
+            recorder.note(at_ns, vcpu, what);
         }
     }
 }

@@ -164,7 +164,6 @@ fn memory_ns() -> f64 {
 const LEAST_GAP: Duration = Duration::from_nanos(500);
 /// Gaps that one thread keeps: more than ticks of 10 kHz make in [`MOST_TIME`].
 const MOST_GAPS: usize = 1 << 17;
-/// The longest measurement.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
 /// A time in which a thread did not run, though it never waits.

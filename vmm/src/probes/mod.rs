@@ -5,7 +5,7 @@ pub(crate) mod round_trip;
 
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
-use crate::machine::vm::{Vm, open_kvm};
+use crate::machine::vm::{Vm, open_kvm, tsc_khz};
 use crate::machine::{self, PvBackend, Ring, in_kernel, ring_probe};
 
 /// Abilities of this host's KVM, for `doctor`.
@@ -42,14 +42,15 @@ pub fn probe() -> Result<Probe, RunError> {
     let works = |backend| {
         in_kernel::probe(backend, true, None, || Vm::small(&image, in_kernel::TRIAL_VCPUS, true)).cloned()
     };
-    ring_probe::found_ring0_rate(ring0);
+    // The first one stays.
+    _ = ring_probe::RING0_RATE.set(ring0);
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,
         ring0_native: machine::is_native(ring0),
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
-        tsc_khz: vm.tsc_khz()?,
+        tsc_khz: tsc_khz(&vm.vcpus[0].fd)?,
         kick_by_hypercall: works(PvBackend::Kvm)?,
         kick_by_interrupt: works(PvBackend::Ipi)?,
     })

@@ -20,8 +20,8 @@ use crate::host::{cpus, signal};
 use crate::image::file::Image;
 use crate::machine::in_kernel::{EAX, EDX, mov};
 use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
-use crate::machine::vm::Vm;
-use crate::machine::{PvBackend, Ring, boot, in_kernel};
+use crate::machine::vm::{Vm, expect, set_start};
+use crate::machine::{PvBackend, Ring, in_kernel};
 use crate::observe::Instruments;
 use crate::run::asked::{Guest, Ours, Run, System};
 
@@ -96,14 +96,9 @@ fn bare(image: &Image, backend: PvBackend, ring: Ring) -> Result<Vm, RunError> {
         let address = PROBE_CODE + u64::from(vcpu.id) * 0x100;
         vm.memory.write(address, &code(backend, amd, vcpu.id));
         vm.set_system_registers(vcpu, ring)?;
-        let registers = kvm_regs {
-            rip: address,
-            rdi: vm.memory.area_address(vcpu.id).0 + COUNT,
-            rsp: vm.memory.stack_top(vcpu.id),
-            rflags: boot::START_FLAGS,
-            ..Default::default()
-        };
-        vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
+        let rdi = vm.memory.area_address(vcpu.id).0 + COUNT;
+        let registers = kvm_regs { rip: address, rdi, ..Default::default() };
+        set_start(&vm.memory, vcpu, registers).map_err(system("set registers"))?;
     }
     Ok(vm)
 }
@@ -154,7 +149,8 @@ fn measure(vm: &mut Vm, cpus: &[u32], window: Duration) -> Result<Duration, RunE
 /// Runs `vcpu` to where the other one may wake it.
 fn get_ready(vcpu: &mut KvmVcpu) -> Result<(), RunError> {
     let otherwise = || "two vCPUs that wake each other do not start".into();
-    in_kernel::expect(vcpu, Exit::Booted, START_LIMIT, otherwise)
+    expect(vcpu, Exit::Booted, START_LIMIT, otherwise)
+        .map(drop)
         .map_err(|reason| RunError::HostLacks(reason.to_string()))
 }
 
@@ -174,10 +170,9 @@ fn serve(vcpu: &mut KvmVcpu, other: &thread::Thread, stop: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Address of vCPU 0's count.
+/// Place of the count of round trips in a vCPU's area.
 const COUNT: u64 = (offset_of!(VcpuArea, results) + offset_of!(Results, acquisitions)) as u64;
 
-/// Round trips so far.
 fn count(memory: &Memory) -> u64 {
     // Relaxed: a count, of which a moment's value is wanted.
     memory.area(0).results.acquisitions.load(Ordering::Relaxed)

@@ -282,7 +282,7 @@ impl Supervised<'_> {
         probe.drain(|switch| {
             let what = books.enter(&switch, guest, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
-                recorder.note(switch.at_ns, what.of_guest(self.guest.first_vcpu));
+                recorder.note(switch.at_ns, self.guest.first_vcpu + switch.vcpu, what);
             }
         });
     }

@@ -204,7 +204,7 @@ impl<'a> GuestRun<'a> {
             (Exit::Exception, Some(shared)) => {
                 return self.fail_with(reports::exception(id, shared.area(id), shared.image.symbols()));
             }
-            (Exit::Invalidate, Some(shared)) => shared.invalidations.ring(shared.memory),
+            (Exit::Invalidate, Some(shared)) => shared.invalidations.ring(shared.memory, |_| false),
             // Rung at any other time, it would be the guest's mistake.
             (Exit::WorkDone, _) if self.window.contains(self.clock.now_ns()) => {
                 self.window.close(self.clock.now_ns());

@@ -134,8 +134,8 @@ impl SwitchBooks {
             }
         }
         Some(match to {
-            Where::KeptOut(_) => What::Leaves { vcpu: switch.vcpu },
-            to => What::Stops { vcpu: switch.vcpu, to },
+            Where::KeptOut(_) => What::Leaves,
+            to => What::Stops { to },
         })
     }
 
@@ -165,10 +165,9 @@ impl SwitchBooks {
         }
         let entry = &mut self.entries[vcpu];
         (entry.at, entry.since_ns, entry.said) = (Where::Running, switch.at_ns, *switch);
-        let (vcpu, pcpu) = (switch.vcpu, switch.pcpu);
         Some(match was {
-            Where::KeptOut(_) => What::Takes { vcpu, pcpu },
-            _ => What::Runs { vcpu, pcpu: Some(pcpu) },
+            Where::KeptOut(_) => What::Takes { pcpu: switch.pcpu },
+            _ => What::Runs { pcpu: Some(switch.pcpu) },
         })
     }
 
@@ -184,7 +183,7 @@ impl SwitchBooks {
             _ => return None,
         }
         (entry.at, entry.since_ns) = (Where::Ready, at_ns);
-        Some(What::Wakes { vcpu: vcpu as u32 })
+        Some(What::Wakes)
     }
 
     /// Looks at the lock that a vCPU says it is at. Returns the time since when it is free, as far as is known; `None`
@@ -329,7 +328,7 @@ mod tests {
         run.see(2_000, 1, OUT_READY, ACTIVITY_WAITER, 1_500);
         run.see(2_500, 3, OUT_READY, ACTIVITY_OTHER, 0);
         let stops = run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
-        assert_eq!(stops, Some(What::Stops { vcpu: 0, to: Where::Preempted(Activity::Holder) }));
+        assert_eq!(stops, Some(What::Stops { to: Where::Preempted(Activity::Holder) }));
         // This one runs when the holder comes back, and waits since 12 us.
         run.see(20_000, 2, LOOK, ACTIVITY_HEAD, 12_000);
         run.0.entries[2].at = Where::Running;
@@ -372,14 +371,11 @@ mod tests {
         let mut run = Run::new();
         let does = |at_ns, kind, does: ThreadDoes| Switch { at_ns, kind, thread_does: does as u32, ..base() };
         run.enter(does(2_000, OUT_BLOCKED, ThreadDoes::Waits));
-        assert_eq!(run.enter(does(5_000, WOKEN, ThreadDoes::Waits)), Some(What::Wakes { vcpu: 0 }));
+        assert_eq!(run.enter(does(5_000, WOKEN, ThreadDoes::Waits)), Some(What::Wakes));
         run.enter(does(9_000, IN, ThreadDoes::Waits));
         run.enter(does(10_000, OUT_READY, ThreadDoes::Yields));
         run.enter(does(11_000, IN, ThreadDoes::Yields));
-        assert_eq!(
-            run.enter(does(12_000, OUT_BLOCKED, ThreadDoes::KeepsOut)),
-            Some(What::Leaves { vcpu: 0 })
-        );
+        assert_eq!(run.enter(does(12_000, OUT_BLOCKED, ThreadDoes::KeepsOut)), Some(What::Leaves));
         assert_eq!(run.enter(does(13_000, WOKEN, ThreadDoes::KeepsOut)), None);
         run.enter(does(14_000, IN, ThreadDoes::KeepsOut));
         run.enter(does(15_000, OUT_BLOCKED, ThreadDoes::Runs));

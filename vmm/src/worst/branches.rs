@@ -303,8 +303,8 @@ fn go(
     };
     let cutter = Box::new(Rc::clone(&shared));
     let witness: Option<Box<dyn Witness>> = match looking {
-        Some(mut looking) => {
-            looking.other = Some(cutter);
+        Some(looking) => {
+            looking.borrow_mut().other = Some(cutter);
             Some(Box::new(looking))
         }
         None => Some(cutter),

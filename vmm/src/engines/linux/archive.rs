@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use object::Endianness;
+use object::LittleEndian;
 use object::elf::{DT_SONAME, DynamicTag, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use super::MAX_LINUX_MEMORY;
 use crate::host::error::{RunError, system};
 use crate::host::input;
+use crate::host::memory::mapped_code;
 use crate::run::asked::Program;
 
 /// Name of the first process, as kernels look for it in an initial RAM disk.
@@ -37,44 +38,30 @@ impl Program {
         let opened =
             input::open(&file, MAX_LINUX_MEMORY).and_then(|file| file.take(START).read_to_end(&mut start));
         opened.map_err(system("read the file of this program"))?;
-        let maps =
-            std::fs::read_to_string("/proc/self/maps").map_err(system("read this program's mappings"))?;
-        let mapped = maps.lines().filter(|line| line.contains(" r-xp ")).filter_map(mapped_file);
-        let libraries: BTreeSet<&Path> = interpreter(&start)
-            .into_iter()
-            .chain(mapped)
-            .map(Path::new)
-            .filter(|path| *path != file)
-            .collect();
         // A static program has mapped none.
-        Ok(Self { libraries: libraries.into_iter().map(Path::to_owned).collect(), file })
+        let mut libraries = mapped_code().map_err(system("read this program's mappings"))?;
+        libraries.extend(interpreter(&start).map(PathBuf::from));
+        libraries.remove(&file);
+        Ok(Self { libraries: libraries.into_iter().collect(), file })
     }
 }
 
 /// Bytes at the start of a program that name its loader.
 const START: u64 = 64 << 10;
 
-/// The file of a line of `/proc/self/maps`, if it has one.
-fn mapped_file(line: &str) -> Option<&str> {
-    let path = &line[line.find('/')?..];
-    (!path.ends_with(" (deleted)")).then_some(path)
-}
-
 /// The loader of shared libraries that an ELF file asks for.
 fn interpreter(bytes: &[u8]) -> Option<&str> {
-    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-    let endian = header.endian().ok()?;
-    let headers = header.program_headers(endian, bytes).ok()?;
-    let asks = headers.iter().find(|header| header.p_type(endian) == PT_INTERP)?;
-    std::str::from_utf8(asks.interpreter(endian, bytes).ok()??).ok()
+    let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+    let headers = header.program_headers(LittleEndian, bytes).ok()?;
+    let asks = headers.iter().find(|header| header.p_type(LittleEndian) == PT_INTERP)?;
+    std::str::from_utf8(asks.interpreter(LittleEndian, bytes).ok()??).ok()
 }
 
 /// The texts with this tag in the dynamic section of an ELF file.
 fn dynamic(bytes: &[u8], tag: DynamicTag) -> impl Iterator<Item = &str> {
     let table = || {
-        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-        let endian = header.endian().ok()?;
-        header.sections(endian, bytes).ok()?.dynamic_table(endian, bytes).ok()
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        header.sections(LittleEndian, bytes).ok()?.dynamic_table(LittleEndian, bytes).ok()
     };
     let table = table().unwrap_or_default();
     let texts = table.iter().filter(move |entry| entry.tag == tag);
@@ -115,18 +102,17 @@ fn read(path: &Path) -> Result<Vec<u8>, RunError> {
 /// An ELF file up to the last byte that is loaded, if tables come behind it: those of debuggers may be nine tenths of it.
 fn loaded_part(bytes: &[u8]) -> &[u8] {
     let end = || {
-        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-        let endian = header.endian().ok()?;
-        let headers = header.program_headers(endian, bytes).ok()?;
-        let ends =
-            headers.iter().map(|header| header.p_offset(endian).saturating_add(header.p_filesz(endian)));
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let headers = header.program_headers(LittleEndian, bytes).ok()?;
+        let ends = headers
+            .iter()
+            .map(|header| header.p_offset(LittleEndian).saturating_add(header.p_filesz(LittleEndian)));
         usize::try_from(ends.max()?).ok()
     };
     // The kernel looks at segments only, and does not mind that the header still names sections.
     end().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
 }
 
-/// An archive in the making.
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
@@ -259,14 +245,6 @@ mod tests {
         let paths: BTreeSet<&String> = entries.iter().map(|(path, ..)| path).collect();
         assert_eq!(paths.len(), entries.len(), "none is there twice: {entries:?}");
         std::fs::remove_dir_all(&directory).unwrap();
-    }
-
-    #[test]
-    fn a_mapping_without_a_file_of_its_own_is_no_library() {
-        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fe:01 12                         {path}");
-        assert_eq!(mapped_file(&line("/lib/with space.so")), Some("/lib/with space.so"));
-        assert_eq!(mapped_file(&line("/lib/old.so (deleted)")), None);
-        assert_eq!(mapped_file(&line("[vdso]")), None);
     }
 
     #[test]

@@ -55,26 +55,19 @@ impl Console {
         })
     }
 
-    /// From `started` to the marker.
-    pub(crate) fn user_space(&self, started: Instant) -> Option<Duration> {
-        Some(self.marker_seen?.duration_since(started))
-    }
-
     /// Whether the kernel reported a panic at least `length` ago.
     pub(crate) fn panicked_before(&self, length: Duration) -> bool {
         self.panic_seen.is_some_and(|seen| seen.elapsed() >= length)
     }
 
-    pub(crate) fn complaints(&self) -> Complaints {
-        self.complaints.clone()
-    }
-
-    /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck.
-    pub(crate) fn finish(&mut self) {
+    /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck. Returns the time from
+    /// `started` to the marker, and what the kernel complained of.
+    pub(crate) fn finish(&mut self, started: Instant) -> (Option<Duration>, Complaints) {
         if !self.line.is_empty() {
             self.end_line();
         }
         self.spool.finish();
+        (self.marker_seen.map(|seen| seen.duration_since(started)), std::mem::take(&mut self.complaints))
     }
 
     fn end_line(&mut self) {
@@ -126,7 +119,6 @@ const MOST_WAITING_BYTES: usize = 4 << 20;
 const LAST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// See the module.
 pub(super) struct Spool {
     /// `None`: no more will come.
     lines: Option<Sender<String>>,
@@ -338,21 +330,11 @@ mod tests {
         let [first, second] = [1, 2].map(lockup);
         let oops = "[   31.000000] Oops: 0002 [#1] SMP";
         let quoted = format!("log: {first}");
-        let console = after(&[&[&first, &quoted, &second, oops].join("\r\n"), "\r\n"]);
+        let mut console = after(&[&[&first, &quoted, &second, oops].join("\r\n"), "\r\n"]);
         assert_eq!(
-            console.complaints(),
+            console.finish(Instant::now()).1,
             [(Complaint::Lockup, (2, first.clone())), (Complaint::Oops, (1, oops.into()))].into()
         );
-    }
-
-    #[test]
-    fn lines_come_out_in_order_and_all_of_them() {
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&taken);
-        let mut spool = Spool::new(Arc::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
-        (0..1000).for_each(|number| spool.line(number.to_string()));
-        spool.finish();
-        assert_eq!(*lock(&taken), (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
     }
 
     #[test]

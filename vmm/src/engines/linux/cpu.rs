@@ -135,12 +135,7 @@ pub(super) fn set_memory_types(vcpu: &VcpuFd) -> Result<(), RunError> {
 pub(super) fn set_start_state(vcpu: &VcpuFd, entry: u64) -> Result<(), RunError> {
     const CR0_PE_ET_NE_PG: u64 = 1 << 31 | 1 << 5 | 1 << 4 | 1;
     let mut sregs = vcpu.get_sregs().map_err(system("read the reset state"))?;
-    sregs.cs = boot::segment(0x10, true, 0);
-    let data = boot::segment(0x18, false, 0);
-    (sregs.ds, sregs.es, sregs.ss, sregs.fs, sregs.gs) = (data, data, data, data, data);
-    (sregs.gdt.base, sregs.gdt.limit) = (GDT, 0x1f);
-    (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) =
-        (CR0_PE_ET_NE_PG, PML4, boot::CR4_PAE, boot::EFER_LME_LMA);
+    boot::set_long_mode(&mut sregs, (0x10, 0x18, 0), (GDT, 0x1f), (CR0_PE_ET_NE_PG, PML4));
     vcpu.set_sregs(&sregs).map_err(system("set system registers"))?;
     let registers = kvm_regs { rip: entry, rsi: BOOT_PARAMETERS, rflags: 1 << 1, ..Default::default() };
     vcpu.set_regs(&registers).map_err(system("set registers"))

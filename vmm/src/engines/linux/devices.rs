@@ -55,7 +55,6 @@ impl Devices {
         Self::with(interrupt, console, marker)
     }
 
-    /// Devices whose serial port has this interrupt.
     fn with(interrupt: EventFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let console = Console::new(console, marker)?;
         Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), is_reset: OnceLock::new() })
@@ -172,6 +171,7 @@ pub(crate) mod fuzzed {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, mpsc};
+    use std::time::Instant;
 
     use super::*;
 
@@ -179,11 +179,14 @@ mod tests {
     fn a_line_is_heard_at_once_although_nobody_takes_what_is_shown() {
         let (held, until) = mpsc::channel::<()>();
         let until = Mutex::new(until);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = Arc::clone(&heard);
+        let [heard, shown] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+        let (hears, shows) = (Arc::clone(&heard), Arc::clone(&shown));
         let console = LinuxConsole {
             hears: Arc::new(move |line| lock(&hears).push(line.to_owned())),
-            shows: Arc::new(move |_| _ = lock(&until).recv()),
+            shows: Arc::new(move |line| {
+                _ = lock(&until).recv();
+                lock(&shows).push(line.to_owned());
+            }),
             ..LinuxConsole::default()
         };
         let interrupt = EventFd::new(EFD_NONBLOCK).unwrap();
@@ -193,7 +196,8 @@ mod tests {
         }
         assert_eq!(*lock(&heard), ["one", "two"]);
         drop(held);
-        devices.console(Console::finish);
+        devices.console(|console| console.finish(Instant::now()));
         assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
+        assert_eq!(*lock(&shown), *lock(&heard), "all come out in order");
     }
 }

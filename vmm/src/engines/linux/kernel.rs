@@ -44,11 +44,11 @@ pub(super) struct Part {
 }
 
 impl Kernel {
-    /// The kernel in `file`, which has all bytes that its headers name, each in a place that a guest can have.
+    /// The kernel in `file`, which has all bytes that its headers name, each in a place that a guest with this memory has.
     ///
     /// # Errors
     /// What the file is instead, and what is wanted.
-    pub(super) fn read<F: Read + Seek>(file: &mut F) -> Result<Self, String> {
+    pub(super) fn read<F: Read + Seek>(file: &mut F, memory_bytes: u64) -> Result<Self, String> {
         let length = file.seek(std::io::SeekFrom::End(0)).map_err(|error| error.to_string())?;
         file.rewind().map_err(|error| error.to_string())?;
         let mut start = Vec::new();
@@ -69,16 +69,13 @@ impl Kernel {
                 MAX_LINUX_MEMORY >> 20
             ));
         }
-        Ok(kernel)
-    }
-
-    /// Refuses less memory than it needs.
-    pub(super) fn within(self, memory_bytes: u64) -> Result<Self, String> {
-        if self.end <= memory_bytes {
-            return Ok(self);
+        if kernel.end > memory_bytes {
+            let (needed, memory) = (kernel.end.div_ceil(1 << 20), memory_bytes >> 20);
+            return Err(format!(
+                "unpacked it takes {needed} MiB, and the guest has {memory}: give it more with --memory"
+            ));
         }
-        let (needed, memory) = (self.end.div_ceil(1 << 20), memory_bytes >> 20);
-        Err(format!("unpacked it takes {needed} MiB, and the guest has {memory}: give it more with --memory"))
+        Ok(kernel)
     }
 
     fn of_bz_image(start: &[u8], length: u64) -> Result<Self, String> {

@@ -24,6 +24,7 @@ use super::kernel::{HIGH_MEMORY, Kernel};
 use super::{MAX_LINUX_MEMORY, acpi, archive};
 use crate::host::error::{RunError, system};
 use crate::host::input;
+use crate::machine::boot;
 use crate::run::asked::{Linux, RamDisk};
 
 pub(crate) const GDT: u64 = 0x500;
@@ -74,8 +75,8 @@ fn memory_size(bytes: u64) -> Result<u64, RunError> {
 /// The kernel of `linux`, which fits into `size` bytes.
 fn open_kernel(linux: &Linux, size: u64) -> Result<(File, Kernel), RunError> {
     let mut file = open("kernel", &linux.kernel)?;
-    let kernel = Kernel::read(&mut file).and_then(|kernel| kernel.within(size));
-    Ok((file, kernel.map_err(|reason| wrong("kernel", &linux.kernel, reason))?))
+    let kernel = Kernel::read(&mut file, size).map_err(|reason| wrong("kernel", &linux.kernel, reason))?;
+    Ok((file, kernel))
 }
 
 fn open_initrd(path: &Path) -> Result<(File, u64), RunError> {
@@ -154,19 +155,12 @@ impl LinuxMemory {
     /// Puts descriptors for the start state where it expects them.
     fn write_page_tables(&self) {
         const PRESENT_WRITABLE: u64 = 0b11;
-        const LARGE: u64 = 1 << 7;
-        let entry = |address: u64, value: u64| self.write(address, &value.to_le_bytes());
-        entry(PML4, PAGE_DIRECTORY_POINTERS | PRESENT_WRITABLE);
-        for directory in 0..4 {
-            let address = PAGE_DIRECTORIES + directory * 0x1000;
-            entry(PAGE_DIRECTORY_POINTERS + directory * 8, address | PRESENT_WRITABLE);
-        }
-        for page in 0..4 * 512 {
-            entry(PAGE_DIRECTORIES + page * 8, page << 21 | LARGE | PRESENT_WRITABLE);
-        }
+        let tables = [PML4, PAGE_DIRECTORY_POINTERS, PAGE_DIRECTORIES];
+        let paging = boot::identity_map(tables, 0..4 * 512, PRESENT_WRITABLE);
         // Flat 64-bit code at selector 0x10 and data at 0x18, as the protocol asks for.
-        entry(GDT + 0x10, 0x00af_9b00_0000_ffff);
-        entry(GDT + 0x18, 0x00cf_9300_0000_ffff);
+        let segments = [(GDT + 0x10, true), (GDT + 0x18, false)];
+        let segments = segments.map(|(address, code)| (address, boot::flat_segment(code, 0)));
+        paging.chain(segments).for_each(|(address, entry)| self.write(address, &entry.to_le_bytes()));
     }
 
     fn write(&self, address: u64, bytes: &[u8]) {
@@ -264,7 +258,7 @@ pub(crate) mod fuzzed {
     pub(super) fn loaded(bytes: &[u8]) -> Result<Kernel, String> {
         KEPT.with(|memory| {
             let mut file = Cursor::new(bytes);
-            let kernel = Kernel::read(&mut file)?.within(MEMORY)?;
+            let kernel = Kernel::read(&mut file, MEMORY)?;
             memory.load_kernel(&kernel, &mut file).map_err(|error| error.to_string())?;
             Ok(kernel)
         })

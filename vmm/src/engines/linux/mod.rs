@@ -16,13 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kvm_bindings::{KVM_CAP_HALT_POLL, kvm_userspace_memory_region};
+use kvm_bindings::KVM_CAP_HALT_POLL;
 use kvm_ioctls::VmFd;
-use vm_memory::GuestMemoryBackend as _;
 
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, TscRate, now_ns, process_cpu_time};
-use crate::host::error::{RunError, system};
+use crate::host::error::{Refused, RunError, system};
 use crate::host::memory::available;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
@@ -49,7 +48,7 @@ pub const MAX_LINUX_MEMORY: u64 = 3 << 30;
 /// How often the run's own thread looks.
 pub(super) const POLL: Duration = Duration::from_millis(5);
 /// How long a kernel that panics may go on talking.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Boots the Linux guest of `run`. Ends when the guest does.
 ///
@@ -89,7 +88,17 @@ pub(super) fn run(
     guests[0].window.open(now_ns());
     let (ended, length, threads) = std::thread::scope(|scope| {
         scheduler.start(scope, &run.cpus);
-        let ended = wait_for_end(&guests[0], &machine.devices, linux.limit, start, stop);
+        let devices = &machine.devices;
+        let panicked_before = |length| devices.console(|console| console.panicked_before(length));
+        let looks = || {
+            let end = devices.end();
+            // With `panic=-1` a kernel that panics asks for a reset at once.
+            let panicked = matches!(end, Some(LinuxEnd::Reset)) && panicked_before(Duration::ZERO);
+            // What has failed is told instead.
+            let failed = guests[0].failed().then_some(LinuxEnd::TimeLimit);
+            Ok(if panicked { Some(LinuxEnd::Panic) } else { end.or(failed) })
+        };
+        let ended = wait_for_end(looks, panicked_before, (start, linux.limit), stop);
         let length = start.elapsed();
         let threads = scheduler.sched_stats(0);
         guests[0].window.close(now_ns());
@@ -100,16 +109,13 @@ pub(super) fn run(
     let cpu_time = process_cpu_time().saturating_sub(cpu_time);
     let is_broken = scheduler.is_broken();
     let finished = scheduler.finish();
-    let (user_space, complaints) = machine.devices.console(|console| {
-        console.finish();
-        (console.user_space(start), console.complaints())
-    });
+    let (user_space, complaints) = machine.devices.console(|console| console.finish(start));
     let end = match (guests[0].take_failure(), ended) {
         (Some(failure @ RunError::System { .. }), _) => return Err(failure),
         (Some(failure), _) if is_broken => return Err(failure),
-        (_, None) => return Err(RunError::Interrupted),
+        (_, Err(interrupted)) => return Err(interrupted),
         (Some(failure), _) => LinuxEnd::Failed(failure),
-        (None, Some(end)) => end,
+        (None, Ok(end)) => end,
     };
     let outcome = LinuxOutcome {
         end,
@@ -152,30 +158,23 @@ pub(super) fn found(asked: &Guest, outcome: LinuxOutcome, cpu_time: Duration) ->
 
 /// Why this host is no place for a Linux guest, if it is none.
 fn obstacle() -> Result<Option<String>, RunError> {
-    let rate = match ring_probe::known_ring0_rate() {
-        Some(rate) => rate,
+    let rate = match ring_probe::RING0_RATE.get() {
+        Some(rate) => *rate,
         None => ring_probe::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
     };
-    Ok((!machine::is_native(rate))
-        .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
+    Ok(machine::interpreted(rate))
 }
 
 /// Makes the checks that are possible before anything is created.
 pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::usage(text));
-    if asked.vcpus > MAX_LINUX_VCPUS {
-        return usage(format!(
-            "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
-            asked.vcpus
-        ));
-    }
-    if linux.memory_bytes > MAX_LINUX_MEMORY {
-        return usage(format!(
-            "a Linux guest has {} MiB of memory at most, not {}",
-            MAX_LINUX_MEMORY >> 20,
-            linux.memory_bytes >> 20
-        ));
-    }
+    let message = format!(
+        "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
+        asked.vcpus
+    );
+    Refused::when(asked.vcpus > MAX_LINUX_VCPUS, "", message)?;
+    let [most, given] = [MAX_LINUX_MEMORY, linux.memory_bytes].map(|bytes| bytes >> 20);
+    let message = format!("a Linux guest has {most} MiB of memory at most, not {given}");
+    Refused::when(linux.memory_bytes > MAX_LINUX_MEMORY, "", message)?;
     if let Some(deschedule) = &run.deschedule {
         deschedule.check_for_linux()?;
     }
@@ -185,30 +184,29 @@ pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunE
     check::check_memory(std::iter::once(linux.memory_bytes + own_bytes), available())
 }
 
-/// Waits for the guest's end; returns `None` if the run is to stop.
-fn wait_for_end(
-    guest: &GuestRun<'_>,
-    devices: &Devices,
-    limit: Option<Duration>,
-    start: Instant,
+/// Waits for the end that `looks` finds, for a panic's last words, or for the end of the time since `start`.
+///
+/// # Errors
+/// Those of `looks`, and a request to stop.
+pub(super) fn wait_for_end(
+    mut looks: impl FnMut() -> Result<Option<LinuxEnd>, RunError>,
+    panicked_before: impl Fn(Duration) -> bool,
+    (start, limit): (Instant, Option<Duration>),
     stop: &AtomicBool,
-) -> Option<LinuxEnd> {
-    let panicked_before = |length| devices.console(|console| console.panicked_before(length));
+) -> Result<LinuxEnd, RunError> {
     loop {
-        if let Some(end) = devices.end() {
-            // With `panic=-1` a kernel that panics asks for a reset at once.
-            let panicked = matches!(end, LinuxEnd::Reset) && panicked_before(Duration::ZERO);
-            return Some(if panicked { LinuxEnd::Panic } else { end });
+        if let Some(end) = looks()? {
+            return Ok(end);
         }
         if panicked_before(LAST_WORDS) {
-            return Some(LinuxEnd::Panic);
+            return Ok(LinuxEnd::Panic);
         }
-        if guest.failed() || limit.is_some_and(|limit| start.elapsed() >= limit) {
-            return Some(LinuxEnd::TimeLimit);
+        if limit.is_some_and(|limit| start.elapsed() >= limit) {
+            return Ok(LinuxEnd::TimeLimit);
         }
         // Relaxed: polled.
         if stop.load(Ordering::Relaxed) {
-            return None;
+            return Err(RunError::Interrupted);
         }
         std::thread::sleep(POLL);
     }
@@ -262,7 +260,7 @@ impl LinuxMachine {
             // The runner must learn of a halt, not wait for its end. Where it cannot be set, it stays as it is.
             _ = machine::enable(&vm, KVM_CAP_HALT_POLL, 0);
         }
-        map_memory(&vm, &memory)?;
+        vm::map_memory(&vm, &memory.0)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
         allow_open_files(asked.vcpus)?;
         let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, run, asked);
@@ -289,21 +287,7 @@ impl LinuxMachine {
             devices,
             command_line: loaded.command_line,
             pv_features: cpu::feature_names(&offered),
-            tsc_khz: u64::from(tsc_khz),
+            tsc_khz,
         })
     }
-}
-
-fn map_memory(vm: &VmFd, memory: &LinuxMemory) -> Result<(), RunError> {
-    let whole = memory.0.iter().next().expect("one region was mapped");
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: whole.size() as u64,
-        userspace_addr: whole.as_ptr() as u64,
-    };
-    #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
-    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`LinuxMachine` holds both).
-    unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
 }

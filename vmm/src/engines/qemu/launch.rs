@@ -215,11 +215,9 @@ mod tests {
         let mut elf = image.elf().to_vec();
         let name = elf.windows(REQUEST_SECTION.len()).rposition(|bytes| bytes == REQUEST_SECTION.as_bytes());
         elf[name.expect("it is named") + 1] = b'H';
-        let file = std::env::temp_dir().join(format!("haltkick-no-request-{}", std::process::id()));
-        std::fs::write(&file, elf).expect("a scratch file");
-        let other = Image::from_file(&file);
-        std::fs::remove_file(&file).expect("it was written");
-        match asking(&other.expect("an image")) {
+        let file = vmm_sys_util::tempfile::TempFile::new().expect("a scratch file");
+        std::fs::write(file.as_path(), elf).expect("it can be written");
+        match asking(&Image::from_file(file.as_path()).expect("an image")) {
             Err(RunError::Image { reason, .. }) => assert!(reason.contains(REQUEST_SECTION), "{reason}"),
             other => panic!("{other:?}"),
         }

@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdout, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::{DESCHEDULES_NONE, HOST_SCHEDULES, Running, refuse};
 use crate::engines::linux::console::Console;
 use crate::engines::linux::kernel::ELF_COMMAND_LINE;
 use crate::engines::linux::load::command_line;
-use crate::engines::linux::{LAST_WORDS, POLL, archive, found};
+use crate::engines::linux::{POLL, archive, found, wait_for_end};
 use crate::host::clock;
 use crate::host::error::{RunError, system};
 use crate::host::threads::lock;
@@ -69,13 +69,12 @@ pub(crate) fn run(
     let mut qemu = Running(launch::start(command, &run.cpus)?);
     let (end, cpu_time) = watch(&mut qemu.0, &console, linux.limit, start, stop)?;
     let length = start.elapsed();
-    let mut console = lock(&console);
-    console.finish();
+    let (user_space, complaints) = lock(&console).finish(start);
     let outcome = LinuxOutcome {
         end,
         run: length,
-        user_space: console.user_space(start),
-        complaints: console.complaints(),
+        user_space,
+        complaints,
         obstacle: (accelerator == Accelerator::Tcg).then(|| "QEMU's emulator ran the kernel".to_owned()),
         command_line,
         pv_features: vec![],
@@ -113,34 +112,25 @@ fn watch(
         let console = Arc::clone(console);
         std::thread::spawn(move || pass_on(output, &console))
     };
+    let panicked_before = |length| lock(console).panicked_before(length);
     let mut cpu_time = Duration::ZERO;
-    loop {
+    let looks = || {
         // Read while it is there: a process that was waited for has none.
         cpu_time = cpu_time.max(cpu_time_of(qemu.id()));
-        if let Some(status) = qemu.try_wait().map_err(system("wait for QEMU"))? {
-            // A child of its own may keep the pipe open.
-            let ended = Instant::now();
-            while !passes_on.is_finished() && ended.elapsed() < REST {
-                std::thread::sleep(POLL);
-            }
-            return match (status.success(), lock(console).panicked_before(Duration::ZERO)) {
-                (_, true) => Ok((LinuxEnd::Panic, cpu_time)),
-                (true, false) => Ok((LinuxEnd::PowerOff, cpu_time)),
-                (false, false) => Err(died(&words, &status.to_string())),
-            };
+        let Some(status) = qemu.try_wait().map_err(system("wait for QEMU"))? else { return Ok(None) };
+        // A child of its own may keep the pipe open.
+        let ended = Instant::now();
+        while !passes_on.is_finished() && ended.elapsed() < REST {
+            std::thread::sleep(POLL);
         }
-        if lock(console).panicked_before(LAST_WORDS) {
-            return Ok((LinuxEnd::Panic, cpu_time));
+        match (status.success(), panicked_before(Duration::ZERO)) {
+            (_, true) => Ok(Some(LinuxEnd::Panic)),
+            (true, false) => Ok(Some(LinuxEnd::PowerOff)),
+            (false, false) => Err(died(&words, &status.to_string())),
         }
-        if limit.is_some_and(|limit| start.elapsed() >= limit) {
-            return Ok((LinuxEnd::TimeLimit, cpu_time));
-        }
-        // Relaxed: polled.
-        if stop.load(Ordering::Relaxed) {
-            return Err(RunError::Interrupted);
-        }
-        std::thread::sleep(POLL);
-    }
+    };
+    let end = wait_for_end(looks, panicked_before, (start, limit), stop)?;
+    Ok((end, cpu_time))
 }
 
 /// Reads to the end, whatever the guest writes: QEMU would stand still at a full pipe.

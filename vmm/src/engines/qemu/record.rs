@@ -118,13 +118,10 @@ pub(super) fn words_of(qemu: &mut Child) -> Receiver<String> {
         let mut first = Vec::new();
         _ = errors.by_ref().take(LONGEST_LINE).read_to_end(&mut first);
         _ = std::io::copy(&mut errors, &mut std::io::sink());
-        _ = sender.send(printable_lines(&String::from_utf8_lossy(&first)));
+        let lines = String::from_utf8_lossy(&first).lines().map(printable).collect::<Vec<_>>();
+        _ = sender.send(lines.join("\n"));
     });
     receiver
-}
-
-fn printable_lines(text: &str) -> String {
-    text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
 /// QEMU ended without a record: what it had to say about that.

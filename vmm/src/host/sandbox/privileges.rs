@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
@@ -20,6 +20,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use super::Needs;
 use crate::host::error::{Known, RunError, system};
+use crate::host::memory::mapped_code;
 
 /// Gives up all capabilities of the calling thread but `kept`, and puts those out of force. In force stays only what reaches into
 /// directories of other users, and only if one of `paths` is in such a place.
@@ -124,7 +125,8 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     ["/proc", "/sys", "/etc/os-release"].into_iter().try_for_each(|path| open(Path::new(path), read))?;
     open(Path::new("/dev/kvm"), device)?;
     // The names in a panic's backtrace.
-    mapped_files().iter().try_for_each(|path| open(path, AccessFs::ReadFile.into()))?;
+    let code = mapped_code().unwrap_or_default();
+    code.iter().try_for_each(|path| open(path, AccessFs::ReadFile.into()))?;
     needs.reads.iter().try_for_each(|path| open(path, read))?;
     for path in &needs.writes {
         open(path, write)?;
@@ -156,13 +158,4 @@ fn restrict(gates: Vec<PathBeneath<File>>) -> Result<RulesetStatus, RulesetError
         .add_rules(gates.into_iter().map(Ok::<_, RulesetError>))?
         .restrict_self()?
         .ruleset)
-}
-
-/// This program and its libraries.
-fn mapped_files() -> Vec<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let path = |line: &str| Some(PathBuf::from(&line[line.find('/')?..]));
-    let mut files: Vec<PathBuf> = maps.lines().filter_map(path).collect();
-    files.dedup();
-    files
 }

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Variables that are set here and bring other code into the process, which makes calls of its own.
-static BLAMED: OnceLock<Vec<&'static str>> = OnceLock::new();
+/// A variable that is set here and brings other code into the process, which makes calls of its own.
+static BLAMED: OnceLock<Option<&'static str>> = OnceLock::new();
 
 /// Lets a refused call say what it was, once in a process.
 pub(super) fn explain() {
@@ -17,11 +17,8 @@ pub(super) fn explain() {
         action.sa_flags = libc::SA_SIGINFO;
         // SAFETY: a live action with a handler of the right type.
         unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
-        let others = ["LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES"];
-        others
-            .into_iter()
-            .filter(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
-            .collect()
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        ["LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES"].into_iter().find(is_set)
     });
 }
 
@@ -51,7 +48,7 @@ extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         rest,
         " made system call {number} ({first:#x}, {second:#x}, {third:#x}), which the sandbox refuses: "
     );
-    _ = match BLAMED.get().and_then(|blamed| blamed.first()) {
+    _ = match BLAMED.get().copied().flatten() {
         Some(variable) => writeln!(
             rest,
             "{variable} brings in code that may have made it: start haltkick without, or with --no-sandbox"

@@ -45,7 +45,6 @@ impl Line {
         self.pending.load(SeqCst)
     }
 
-    /// Takes what is pending.
     pub(super) fn take_pending(&self) -> bool {
         self.pending.swap(false, SeqCst)
     }

@@ -70,13 +70,8 @@ impl Invalidations {
         self.0[vcpu as usize].take_pending()
     }
 
-    /// The doorbell.
-    pub(crate) fn ring(&self, memory: &Memory) {
-        self.ring_but(memory, |_| false);
-    }
-
-    /// The doorbell where a vCPU that is outside acknowledges only once it runs, if `waits`: [`acknowledge`] does that.
-    pub(crate) fn ring_but(&self, memory: &Memory, waits: impl Fn(u32) -> bool) {
+    /// The doorbell. A vCPU that is outside acknowledges only once it runs, if it `waits`: [`acknowledge`] does that.
+    pub(crate) fn ring(&self, memory: &Memory, waits: impl Fn(u32) -> bool) {
         for (vcpu, line) in self.0.iter().enumerate() {
             let area = memory.area(vcpu as u32);
             // Both numbers may be wrong, the guest's by its own doing: then it gets too many NMIs, or waits forever.

@@ -47,7 +47,6 @@ pub(crate) trait Ports: Send + Sync {
     fn are_off(&self) -> bool;
 }
 
-/// A vCPU of KVM that some thread owns and may run.
 pub(crate) struct KvmVcpu {
     pub(crate) id: u32,
     /// Everything but running: registers, CPUID, MSRs.

@@ -123,7 +123,6 @@ impl Vcpu {
         Ok(exit != Exit::Interrupted || !self.body.is_halted())
     }
 
-    /// Instruction pointer and stack pointer.
     pub(crate) fn pointers(&self) -> io::Result<(u64, u64)> {
         match &self.simulated {
             Some(cpu) => Ok((cpu.rip(), cpu.general(General::Rsp))),
@@ -228,7 +227,6 @@ exits! {
     "device" Device;
     /// A pause loop was too long. (Simulated machines only.)
     "pause_loop" PauseLoop;
-    /// The vCPU has started.
     "started" Started;
 }
 

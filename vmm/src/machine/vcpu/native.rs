@@ -31,6 +31,7 @@ use libc::{
     c_int, c_void, siginfo_t, ucontext_t,
 };
 
+use crate::guest::memory::Memory;
 use crate::host::signal;
 use crate::machine::vcpu::{Body, Exit};
 
@@ -47,7 +48,6 @@ const CLEAN_FLAGS: i64 = 0x202;
 /// More than any CPU's signal frame (AVX-512 and AMX: 11 KiB) and the handler need.
 const SIGNAL_STACK_BYTES: usize = 64 << 10;
 
-/// A vCPU that some thread owns and may run.
 pub(crate) struct NativeVcpu {
     /// Addresses of the image's memory, here as in the guest.
     memory: Range<u64>,
@@ -110,16 +110,9 @@ impl Body for NativeVcpu {
 }
 
 impl NativeVcpu {
-    /// A vCPU that starts at `entry` with the two arguments of an image's entry point and the given stack. `memory` is
-    /// where the image and everything it was promised are mapped in this process.
-    pub(crate) fn new(
-        id: u32,
-        memory: Range<u64>,
-        entry: u64,
-        boot: GuestAddress,
-        rsp: u64,
-        area: GuestAddress,
-    ) -> Self {
+    /// A vCPU that starts at `entry` with the two arguments of an image's entry point. `memory` is at its own addresses, and holds the
+    /// image and everything it was promised.
+    pub(crate) fn new(id: u32, memory: &Memory, entry: u64, boot: GuestAddress) -> Self {
         catch_signals();
         // SAFETY: plain data for which zero is a valid value of every field.
         let mut context: ucontext_t = unsafe { mem::zeroed() };
@@ -127,14 +120,15 @@ impl NativeVcpu {
             (REG_RIP, entry as i64),
             (REG_RDI, boot.0 as i64),
             (REG_RSI, i64::from(id)),
-            (REG_RSP, rsp as i64),
+            (REG_RSP, memory.stack_top(id) as i64 - 8),
             (REG_EFL, CLEAN_FLAGS),
             (REG_CSGSFS, USER_SELECTORS),
         ] {
             context.uc_mcontext.gregs[register as usize] = value;
         }
         set_kernel_mask(&mut context, running_mask());
-        Self { memory, area, context, host_rsp: 0, signal: 0 }
+        let area = memory.area_address(id);
+        Self { memory: memory.mapped(), area, context, host_rsp: 0, signal: 0 }
     }
 
     fn register(&self, register: c_int) -> i64 {

@@ -35,44 +35,30 @@ pub(crate) fn sections_per_vcpu(vcpus: u32) -> u64 {
     GUEST_SECTIONS / u64::from(vcpus.max(1)).next_power_of_two()
 }
 
-/// Something that a thread of the VMM saw.
+/// Something that a thread of the VMM saw. vCPUs are counted through all guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Host time.
     pub(crate) at_ns: u64,
+    pub(crate) vcpu: u32,
     pub(crate) what: What,
 }
 
-/// The event that a thread saw.
+/// The event of a vCPU that a thread saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A vCPU got this pCPU; under the host's scheduler, where the pCPU is unknown: it woke up.
-    Runs { vcpu: u32, pcpu: Option<u32> },
-    /// A vCPU is off its pCPU, and where it went.
-    Stops { vcpu: u32, to: Where },
-    /// A vCPU that is kept off on purpose: its thread got this pCPU meanwhile.
-    Takes { vcpu: u32, pcpu: u32 },
-    /// A vCPU that is kept off on purpose: its thread is off its pCPU.
-    Leaves { vcpu: u32 },
-    /// A vCPU sleeps no more, and waits for a pCPU.
-    Wakes { vcpu: u32 },
-    /// One vCPU kicked another, which slept, or else has it latched.
-    Kicks { from: u32, to: u32, asleep: bool },
-}
-
-impl What {
-    /// Renumbers the vCPUs of a guest whose first vCPU has the number `first` among those of all guests.
-    pub(crate) fn of_guest(self, first: u32) -> Self {
-        let number = |vcpu: u32| first + vcpu;
-        match self {
-            Self::Runs { vcpu, pcpu } => Self::Runs { vcpu: number(vcpu), pcpu },
-            Self::Stops { vcpu, to } => Self::Stops { vcpu: number(vcpu), to },
-            Self::Takes { vcpu, pcpu } => Self::Takes { vcpu: number(vcpu), pcpu },
-            Self::Leaves { vcpu } => Self::Leaves { vcpu: number(vcpu) },
-            Self::Wakes { vcpu } => Self::Wakes { vcpu: number(vcpu) },
-            Self::Kicks { from, to, asleep } => Self::Kicks { from: number(from), to: number(to), asleep },
-        }
-    }
+    /// It got this pCPU; under the host's scheduler, where the pCPU is unknown: it woke up.
+    Runs { pcpu: Option<u32> },
+    /// It is off its pCPU, and where it went.
+    Stops { to: Where },
+    /// It is kept off on purpose, and its thread got this pCPU meanwhile.
+    Takes { pcpu: u32 },
+    /// It is kept off on purpose, and its thread is off its pCPU.
+    Leaves,
+    /// It sleeps no more, and waits for a pCPU.
+    Wakes,
+    /// It kicked another vCPU, which slept, or else has it latched.
+    Kicks { to: u32, asleep: bool },
 }
 
 /// One thread's ring of events.
@@ -88,12 +74,12 @@ impl Recorder {
         Self { events: VecDeque::new(), dropped: 0, most }
     }
 
-    pub(crate) fn note(&mut self, at_ns: u64, what: What) {
+    pub(crate) fn note(&mut self, at_ns: u64, vcpu: u32, what: What) {
         if self.events.len() >= self.most {
             self.events.pop_front();
             self.dropped += 1;
         }
-        self.events.push_back(Event { at_ns, what });
+        self.events.push_back(Event { at_ns, vcpu, what });
     }
 }
 
@@ -120,7 +106,6 @@ impl Collector {
         Recorder::new(self.per_guest)
     }
 
-    /// A recorder for one thread.
     pub(crate) fn recorder(&self) -> Recorder {
         Recorder::new(self.per_thread)
     }
@@ -179,7 +164,6 @@ pub(crate) struct About {
     pub(crate) missing: Vec<String>,
 }
 
-/// One of its guests.
 #[derive(Clone, Debug)]
 pub(crate) struct AboutGuest {
     pub(crate) name: String,
@@ -208,7 +192,6 @@ impl About {
         }
     }
 
-    /// Returns the names of the vCPUs of all guests, in order.
     fn vcpu_names(&self) -> Vec<String> {
         let several = self.guests.len() > 1;
         let named = |guest: &AboutGuest, vcpu| match several {
@@ -304,12 +287,12 @@ mod tests {
     use super::*;
 
     fn runs(at_ns: u64, vcpu: u32) -> Event {
-        Event { at_ns, what: What::Runs { vcpu, pcpu: None } }
+        Event { at_ns, vcpu, what: What::Runs { pcpu: None } }
     }
 
     fn recorded(most: usize, events: &[Event]) -> Recorder {
         let mut recorder = Recorder::new(most);
-        events.iter().for_each(|event| recorder.note(event.at_ns, event.what));
+        events.iter().for_each(|event| recorder.note(event.at_ns, event.vcpu, event.what));
         recorder
     }
 
@@ -342,8 +325,8 @@ mod tests {
             let guest = AboutGuest { name, vcpus: 1, locks: 1, workload };
             let about = About::new(vec![guest], &[], &image, [0, 90], Some(&switches));
             let dropped_events = about.lost_reports;
-            let stops = What::Stops { vcpu: 0, to: Where::Preempted(crate::guest::Activity::Other) };
-            let events = vec![runs(10, 0), Event { at_ns: 20, what: stops }, runs(60, 0)];
+            let what = What::Stops { to: Where::Preempted(crate::guest::Activity::Other) };
+            let events = vec![runs(10, 0), Event { at_ns: 20, vcpu: 0, what }, runs(60, 0)];
             let clock = Clock { start: Moment { ns: 0, tsc: 0 }, end: Moment { ns: 90, tsc: 90 } };
             let trace = Trace { about, clock, events, dropped_events, sections: Sections::default() };
             let mut bytes = Vec::new();

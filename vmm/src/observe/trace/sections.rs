@@ -149,13 +149,14 @@ pub(crate) mod fuzzed {
         assert!(found.is_sorted_by(|before, after| before.left_ns <= after.asked_ns));
     }
 
-    fn put(ring: &mut [u8], at: usize, value: u64) {
+    pub(super) fn put(ring: &mut [u8], at: usize, value: u64) {
         ring[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::fuzzed::put;
     use super::*;
     use crate::host::clock::Moment;
 
@@ -166,12 +167,10 @@ mod tests {
     /// A ring of `capacity` records into which `sections` were written one after the other.
     fn ring(capacity: usize, sections: &[[u64; 4]]) -> Vec<u8> {
         let mut ring = vec![0; TRACE_SECTIONS_OFFSET + capacity * TRACE_SECTION_BYTES];
-        ring[..8].copy_from_slice(&(sections.len() as u64).to_le_bytes());
+        put(&mut ring, 0, sections.len() as u64);
         for (number, section) in sections.iter().enumerate() {
             let at = TRACE_SECTIONS_OFFSET + number % capacity * TRACE_SECTION_BYTES;
-            for (field, value) in section.iter().enumerate() {
-                ring[at + 8 * field..at + 8 * field + 8].copy_from_slice(&value.to_le_bytes());
-            }
+            (at..).step_by(8).zip(section).for_each(|(at, value)| put(&mut ring, at, *value));
         }
         ring
     }
@@ -205,7 +204,7 @@ mod tests {
             assert_eq!(parse(&ring(4, &[good, nonsense])), (vec![2_000], 0, 1), "{nonsense:?}");
         }
         let mut ring = ring(4, &[good]);
-        ring[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        put(&mut ring, 0, u64::MAX);
         let (kept, dropped, implausible) = parse(&ring);
         assert_eq!((kept.len() as u64 + implausible, dropped), (4, u64::MAX - 4));
         let mut sections = Sections::default();

@@ -18,10 +18,11 @@ use haltkick_sim::schedule::perfetto::{
     BEGIN, Clock, ClockSnapshot, DebugAnnotation, END, EventName, INSTANT, InternedData, TracePacket,
     TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::{Event, Trace, What};
 use crate::guest::Activity;
+use crate::host::clock::nanoseconds;
 use crate::observe::Where;
 
 // Tracks, by their numbers in the file.
@@ -47,16 +48,13 @@ struct VcpuTrack {
     name: String,
     /// The slice that is open.
     open: Option<&'static str>,
-    /// The pCPU that it runs on.
     pcpu: Option<u32>,
     /// A kick that arrives when it runs again.
     kicked_by: Option<u64>,
 }
 
-/// Writes events, one after the other.
 struct Events<'w, W> {
     writer: &'w mut Writer<W>,
-    /// The run's.
     pcpus: &'w [u32],
     vcpus: Vec<VcpuTrack>,
     /// Which vCPU has its slice open on a pCPU.
@@ -156,9 +154,9 @@ const RUNNING: &str = "running";
 const READY: &str = "ready";
 
 impl<W: Write> Events<'_, W> {
-    fn write(&mut self, number: u64, Event { at_ns, what }: Event) -> io::Result<()> {
+    fn write(&mut self, number: u64, Event { at_ns, vcpu, what }: Event) -> io::Result<()> {
         match what {
-            What::Runs { vcpu, pcpu } => {
+            What::Runs { pcpu } => {
                 self.takes(vcpu, pcpu, at_ns)?;
                 let track = &mut self.vcpus[vcpu as usize];
                 let terminating_flow_ids: Vec<u64> = track.kicked_by.take().into_iter().collect();
@@ -173,10 +171,10 @@ impl<W: Write> Events<'_, W> {
                 let slice = TrackEvent { terminating_flow_ids, debug_annotations, ..begin };
                 self.change(vcpu, at_ns, name, slice)
             }
-            What::Takes { vcpu, pcpu } => self.takes(vcpu, Some(pcpu), at_ns),
-            What::Leaves { vcpu } => self.leaves(vcpu, at_ns),
-            What::Wakes { vcpu } => self.becomes_ready(vcpu, at_ns),
-            What::Stops { vcpu, to } => {
+            What::Takes { pcpu } => self.takes(vcpu, Some(pcpu), at_ns),
+            What::Leaves => self.leaves(vcpu, at_ns),
+            What::Wakes => self.becomes_ready(vcpu, at_ns),
+            What::Stops { to } => {
                 self.leaves(vcpu, at_ns)?;
                 if let Where::KeptOut(_) = to {
                     self.writer.event(at_ns, "injection", on(vcpu_track(vcpu), INSTANT))?;
@@ -189,9 +187,9 @@ impl<W: Write> Events<'_, W> {
                     None => Ok(()),
                 }
             }
-            What::Kicks { from, to, asleep } => {
+            What::Kicks { to, asleep } => {
                 let flow = vec![number];
-                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(from), INSTANT) };
+                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(vcpu), INSTANT) };
                 self.writer.event(at_ns, "kick", kick)?;
                 if asleep {
                     self.vcpus[to as usize].kicked_by = Some(number);
@@ -306,11 +304,7 @@ impl<W: Write> Writer<W> {
             (CLOCK_BOOTTIME, ClockId::Boottime),
             (CLOCK_REALTIME, ClockId::Realtime),
         ];
-        let clocks = clocks.map(|(id, clock)| {
-            let time = clock_gettime(clock);
-            let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-            Clock { clock_id: id, timestamp: ns }
-        });
+        let clocks = clocks.map(|(clock_id, clock)| Clock { clock_id, timestamp: nanoseconds(clock) });
         let snapshot = ClockSnapshot { clocks: clocks.into(), primary_trace_clock: CLOCK_MONOTONIC };
         self.packet(TracePacket { clock_snapshot: Some(snapshot), ..TracePacket::default() })
     }

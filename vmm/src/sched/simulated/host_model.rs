@@ -283,7 +283,7 @@ impl<'a> Simulated<'a> {
         });
         let on_its_way: Vec<u32> = on_its_way.collect();
         let hosted = model(state);
-        shared.invalidations.ring_but(shared.memory, |vcpu| {
+        shared.invalidations.ring(shared.memory, |vcpu| {
             let number = task.guest.number_of(vcpu);
             hosted.off[number as usize].is_some() || on_its_way.contains(&number)
         });
