@@ -7,7 +7,7 @@ use haltkick_hypercalls::{
     COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, MAX_VCPUS,
     PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
 };
-use haltkick_locks::{Domain, Queues};
+use haltkick_locks::{Domain, Queues, RwLock};
 
 use crate::cpu::percpu::{boot, control};
 use crate::lock::calls::{self, Calls};
@@ -50,7 +50,7 @@ impl Form {
             pair_ticks: Some(|| {
                 // SAFETY: `install` has placed locks of this kind.
                 let lock = unsafe { first::<K::Lock>() };
-                pair_ticks(|| K::unlock(lock, K::lock(lock)))
+                pair_ticks(|| RwLock::write_unlock(lock, K::domain(), RwLock::write(lock, K::domain())))
             }),
             part: K::PART,
             faults: K::FAULTS,

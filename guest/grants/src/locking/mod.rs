@@ -157,6 +157,7 @@ pub trait Scheme: Sized + Sync + 'static {
 
 /// A spinlock where a reader-writer lock is expected.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Exclusive<L>(L);
 
 impl<L> Exclusive<L> {
