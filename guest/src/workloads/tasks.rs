@@ -181,7 +181,7 @@ impl Governing {
         }
         self.next = now + boot().fold_interval_ticks;
         let (was, active) = (PREFERRED.load(Ordering::Relaxed), boot().vcpus);
-        let is = self.governor.sample(stolen_ns(), ns(now), active).of(was, active);
+        let is = self.governor.sample(stolen_ns(), ns(now), was, active);
         // SeqCst: before the look whether the vCPU sleeps. Partner: `rest`.
         PREFERRED.store(is, Ordering::SeqCst);
         note(WorkloadEvent::FoldSamples, 1);
