@@ -199,6 +199,21 @@ pub(crate) fn is_open() -> bool {
     control().window.load(Ordering::Relaxed) == WINDOW_OPEN
 }
 
+/// Whether the window has closed.
+#[inline(always)]
+pub(crate) fn is_over() -> bool {
+    // Relaxed: polled.
+    control().window.load(Ordering::Relaxed) == WINDOW_CLOSED
+}
+
+/// Does `operation` until the window closes. Each counts, those before it opens, too.
+pub(crate) fn until_closed(mut operation: impl FnMut()) {
+    while !is_over() {
+        operation();
+        add(&this().results.acquisitions, 1);
+    }
+}
+
 /// Counts a round by `count` if it counts. Returns whether there is to be another one.
 #[inline(always)]
 pub(crate) fn end_round(count: impl FnOnce()) -> bool {

@@ -6,11 +6,12 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED};
+use haltkick_hypercalls::ShapeFlags;
 
-use crate::cpu::percpu::{boot, control, cpu};
+use crate::cpu::percpu::{boot, cpu};
 use crate::cpu::time::{iterations, now, ticks, work};
 use crate::image::hot;
+use crate::lock::measure::is_over;
 use crate::monitor::hypercall;
 use crate::work::random::{Random, log2, power_of_half};
 
@@ -156,8 +157,7 @@ impl Choices {
         let until_next = self.like(self.arrival_ticks);
         self.intended = intended + until_next;
         while now() < intended {
-            // Relaxed: polled.
-            if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            if is_over() {
                 break;
             }
             // This close, a yield would make it late. (A twentieth of a millisecond, by the TSC's kilohertz.)

@@ -7,12 +7,10 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
-
-use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::now;
 use crate::image::hot;
-use crate::lock::measure::is_open;
+use crate::lock::measure::{is_open, is_over};
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;
 use crate::work::choice::Choices;
@@ -51,7 +49,7 @@ fn pass(vcpus: u32) -> bool {
         ROUNDS.store(round.wrapping_add(1), Ordering::Release);
     }
     while ROUNDS.load(Ordering::Acquire) == round {
-        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+        if is_over() {
             return false;
         }
         spin_loop();
@@ -60,5 +58,5 @@ fn pass(vcpus: u32) -> bool {
         add(&this().results.acquisitions, 1);
         record_between(BARRIER, come, now());
     }
-    control().window.load(Ordering::Relaxed) != WINDOW_CLOSED
+    !is_over()
 }

@@ -4,12 +4,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
-
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time::{iterations, work};
 use crate::image::hot;
-use crate::lock::measure::end_round;
+use crate::lock::measure::{end_round, is_over};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 
@@ -34,7 +32,7 @@ fn run() {
         // vCPU looks again.
         while TURN.load(Ordering::Relaxed) != me {
             hypercall::wait();
-            if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            if is_over() {
                 return;
             }
         }

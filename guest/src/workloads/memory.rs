@@ -3,13 +3,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::excludes;
-use crate::lock::measure::{end_round, is_open};
+use crate::lock::measure::{end_round, is_open, is_over};
 use crate::lock::registry::workload;
 use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
@@ -117,7 +116,7 @@ fn fault_in(space: Space<'static, Pool>) {
     let mut tag = (cpu() as u64) << 48;
     let mapped = map_with_guard(space);
     is_ready();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let Ok(start) = mapped else {
             hypercall::yield_to(None);
             continue;
@@ -163,7 +162,7 @@ fn write_rarely(space: Space<'static, Pool>, shared: bool) {
         hypercall::yield_to(None);
     }
     is_ready();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         if let Ok(ticks) = one_change(space, tag) {
             record(CHANGE, ticks);
         }
@@ -271,7 +270,7 @@ const ROUNDS: u32 = 20;
 fn selftest() {
     let space = join(excludes());
     let mut random = dice();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         for _ in 0..ROUNDS {
             round(space, &mut random);
         }
@@ -344,7 +343,7 @@ fn meet() -> bool {
     let vcpus = u64::from(boot().vcpus);
     let all = ARRIVED.fetch_add(1, Ordering::AcqRel) / vcpus * vcpus + vcpus;
     while ARRIVED.load(Ordering::Acquire) < all {
-        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+        if is_over() {
             return false;
         }
         hypercall::yield_to(None);

@@ -3,11 +3,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_mm::{Access, Error};
 
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time;
+use crate::lock::measure::{is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 use crate::traps::faults::{self, Verdict};
@@ -81,7 +82,7 @@ fn selftest() {
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
     unsafe { mmu::load_root(page(0)) };
     let (entry, results) = (word(table), &this().results);
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         WANTED[cpu()].store(table, Ordering::Relaxed);
         let asked = time::now();
         let read = user::load(ADDRESS);
@@ -105,8 +106,7 @@ fn selftest() {
         mmu::invalidate_page(ADDRESS);
         assert!(user::load(ADDRESS) == Err(Error::NotMapped), "a page that is gone could be read");
         mmu::invalidate_others(0..boot().vcpus as usize, None);
-        add(&results.acquisitions, 1);
-    }
+    });
 }
 
 workload! {
@@ -140,7 +140,7 @@ fn shootdown() {
     }
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
     unsafe { mmu::load_root(pages[0]) };
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         this().activity.since_tsc.store(time::now(), Ordering::Relaxed);
         if cpu() == 0 { protect_for_a_while(entry) } else { write_all_the_time() }
     }

@@ -9,14 +9,14 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{Exclusive, Kernel, Memory, Readers};
-use haltkick_hypercalls::{TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
+use haltkick_hypercalls::{TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_WARMUP};
 use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::lock::measure::is_open;
+use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
 use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::activity;
@@ -64,7 +64,7 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     let (results, doing, window) = (&this().results, &this().activity, &control().window);
     let (watch, stamps) = (Watch::of_this_vcpu(), Stamps::of_run());
     // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
-    while window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let asked = stamps.now();
         doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {

@@ -14,7 +14,7 @@ use haltkick_locks::CachePadded;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{now, on_cpu, ticks};
 use crate::image::hot;
-use crate::lock::measure::is_open;
+use crate::lock::measure::{is_open, is_over};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 use crate::observe::events::WorkloadEvent;
@@ -71,7 +71,7 @@ fn run() {
     let (me, rounds) = (cpu(), Rounds::of_this_vcpu());
     let mut governing = (me == 0 && boot().fold_interval_ticks > 0).then(Governing::new);
     let mut last = me;
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         if let Some(governing) = &mut governing {
             governing.look();
         }
