@@ -29,7 +29,6 @@ use crate::observe::events::GRANT_EVENTS;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
 use crate::work::choice::dice;
 
 /// Requests between two acts of the hostile part of the guest, on each vCPU.
@@ -143,7 +142,7 @@ fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     for counter in Counter::ALL {
         add(&this().results.lock_events[GRANT_EVENTS + counter as usize], vcpu.counted(counter));
     }
-    at_rest::arrive(|| {
+    arena::come_to_rest(|| {
         if let Err(unrest) = stream.rest() {
             panic!("grant tables at rest: {unrest}");
         }

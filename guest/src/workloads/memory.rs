@@ -14,7 +14,7 @@ use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
 use crate::observe::histogram;
 use crate::traps::user;
-use crate::work::at_rest;
+use crate::work::arena;
 use crate::work::choice::dice;
 use crate::work::random::Random;
 
@@ -197,8 +197,8 @@ fn give_back(space: Space<'static, Pool>, start: u64, pages: u64) {
 
 /// This vCPU has unmapped all that it mapped; the last one to say so counts what is left: the top-level page tables.
 fn leave(shared: bool) {
-    at_rest::arrive(|| {
-        // Relaxed: `arrive` orders what all have done before this.
+    arena::come_to_rest(|| {
+        // Relaxed: `come_to_rest` orders what all have done before this.
         if REFUSED_UNMAPS.load(Ordering::Relaxed) > 0 {
             // Out of memory: what could not be unmapped is no leak.
             return;

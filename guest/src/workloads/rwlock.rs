@@ -23,7 +23,6 @@ use crate::observe::activity;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
 
 workloads_on_parts! {
     ["wait", "hold", "unlock"],
@@ -96,5 +95,5 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
         }
         work(think);
     }
-    at_rest::arrive(|| ());
+    arena::come_to_rest(|| ());
 }

@@ -300,7 +300,7 @@ fn keep_window(boot: &BootBlock, request: &Request) {
     sleep_until(boot, opened + ticks(request.window_ns, boot.tsc_khz));
     control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
     record::line(format_args!("close {}", now() - opened));
-    // Acquire: pairs with the release in `at_rest::arrive`. A vCPU that finds something wrong then ends the
+    // Acquire: pairs with the release in `arena::come_to_rest`. A vCPU that finds something wrong then ends the
     // machine. Endless waits are ended by the VMM's time limit.
     while rests && control.at_rest.load(Ordering::Acquire) == 0 {
         tick(boot);
