@@ -157,7 +157,7 @@ use crate::{
     contract::{Activity, Event, Lock, Platform, Point, poll, sealed},
     faults::mutant::mutant,
     memory::{AtomicU32, MODELLED, Ordering::*, fresh},
-    waiting::Code,
+    waiting::{Code, await_next},
 };
 
 pub use domain::QSpinDomain;
@@ -384,23 +384,13 @@ pub(crate) fn hand_over<'a, P: Platform>(
     node: &Node,
     verdict: u32,
 ) -> (Code, &'a Node) {
-    let next = await_next(shared.platform, node);
+    // The link of Q4, which is on its way.
+    let next = Code::from_raw(await_next(shared.platform, &node.next)).expect("a link names a node");
     let next_node = shared.node(next);
     // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
     next_node.locked.store(verdict, mutant!("relaxed-hand-over": Release => Relaxed));
     shared.platform.point(Point::HandedOver);
     (next, next_node)
-}
-
-/// Q8: the successor of a node that is not the last one; its link is on the way.
-fn await_next<P: Platform>(platform: &P, node: &Node) -> Code {
-    loop {
-        // Acquire: pairs with the link in Q4.
-        if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
-            return next;
-        }
-        platform.pause();
-    }
 }
 
 /// How often N1 looks at the word. On x86 a handoff is shorter than this, unless its CPU has been

@@ -29,7 +29,7 @@ pub mod rwsem;
 use osq::Layout;
 
 use crate::{
-    contract::{Domain, Event, Platform, Point},
+    contract::{Activity, Domain, Event, Platform, Point},
     faults::mutant::mutant,
     memory::{AtomicU32, CachePadded, Ordering::*, Time, array, const_unless_loom, fence, fresh},
     waiting::{KickStamp, OF_SLEEPING_LOCKS, Patience},
@@ -128,6 +128,20 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         if self.platform.is_preempted_for_the_record(owner as usize - 1) {
             self.platform.count(Event::OwnerSpinPreempted, 1);
         }
+    }
+
+    /// Spins by `spin` as head of `queue`. Whether that took the lock; `false` also if this CPU did not become head.
+    pub(crate) fn spin_as_head(&self, queue: &Osq<L>, spin: impl FnOnce() -> bool) -> bool {
+        if !queue.lock(&self.queue, &self.platform, || false) {
+            return false;
+        }
+        self.platform.announce(Activity::Head);
+        let taken = spin();
+        queue.unlock(&self.queue, &self.platform);
+        if !taken {
+            self.platform.announce(Activity::Waiter);
+        }
+        taken
     }
 
     /// S2 to S4: sleeps until woken, or for no reason. The caller has been put to sleep under the lock of a list.

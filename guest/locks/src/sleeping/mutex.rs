@@ -110,22 +110,14 @@ impl<L: Layout> Mutex<L> {
 
     /// M1, queued. `true` if that took the lock.
     fn spin_in_queue<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        let platform = &domain.platform;
         // Relaxed: a hint.
         let owner = self.word.load(Relaxed) >> OWNER_SHIFT;
         if owner != 0 && !domain.is_running(owner) {
             return false;
         }
-        if !self.queue.lock(&domain.queue, platform, || false) {
-            platform.count(Event::MutexOptFail, 1);
-            return false;
-        }
-        platform.announce(Activity::Head);
-        let taken = self.spin(domain);
-        self.queue.unlock(&domain.queue, platform);
+        let taken = domain.spin_as_head(&self.queue, || self.spin(domain));
         if !taken {
-            platform.count(Event::MutexOptFail, 1);
-            platform.announce(Activity::Waiter);
+            domain.platform.count(Event::MutexOptFail, 1);
         }
         taken
     }
