@@ -296,23 +296,14 @@ pub type StrictSplit<K> = Split<K, true>;
 // of it: one thread is enough to find ABBA. It is there in builds with debug assertions; elsewhere it is
 // empty.
 
-/// Kinds of locks, in the order in which they may be acquired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    Kernel,
-    Table,
-    Entry,
-    Maptrack,
-}
-
 impl Taken {
-    /// Its kind, and its number for the message.
-    fn class(self) -> (Class, u32) {
+    /// Its place in the order of kinds.
+    fn class(self) -> u8 {
         match self {
-            Self::Kernel => (Class::Kernel, 0),
-            Self::TableRead(domain) | Self::TableWrite(domain) => (Class::Table, domain.into()),
-            Self::Entry(reference) => (Class::Entry, reference),
-            Self::Maptrack(list) => (Class::Maptrack, list as u32),
+            Self::Kernel => 0,
+            Self::TableRead(_) | Self::TableWrite(_) => 1,
+            Self::Entry(_) => 2,
+            Self::Maptrack(_) => 3,
         }
     }
 }
@@ -322,17 +313,17 @@ const CHECKED: bool = cfg!(debug_assertions) && !cfg!(shuttle);
 /// Most locks that one vCPU holds: two tables, two entries, a list.
 const DEPTH: usize = 5;
 
-/// A lock's place in the order.
-type Rank = (Class, usize);
+/// A lock that is held, and its address.
+type Holding = Cell<Option<(Taken, usize)>>;
 
 /// Locks that one vCPU holds.
 #[derive(Debug)]
 pub(crate) struct Order {
-    held: [Cell<Option<Rank>>; DEPTH],
+    held: [Holding; DEPTH],
 }
 
 /// Held until dropped.
-pub(crate) struct Held<'a>(Option<&'a Cell<Option<Rank>>>);
+pub(crate) struct Held<'a>(Option<&'a Holding>);
 
 impl Order {
     pub(crate) const fn new() -> Self {
@@ -346,19 +337,15 @@ impl Order {
     }
 
     fn check(&self, taken: Taken, address: usize) -> Held<'_> {
-        let (class, name) = taken.class();
-        let lock = (class, address);
-        if let Some(held) = self.held.iter().filter_map(Cell::get).find(|held| *held >= lock) {
-            let how = if held == lock { "is held already" } else { "comes before a lock that is held" };
-            panic!("lock order: {class:?} {name} {how} ({:?})", held.0);
+        for (held, at) in self.held.iter().filter_map(Cell::get) {
+            let (below, place) = ((held.class(), at), (taken.class(), address));
+            assert!(below != place, "lock order: {taken:?} is held already");
+            assert!(below < place, "lock order: {taken:?} comes before a lock that is held ({held:?})");
+            let lists = matches!((held, taken), (Taken::Maptrack(_), Taken::Maptrack(_)));
+            assert!(!lists, "lock order: two maptrack lists at a time");
         }
-        assert!(
-            class != Class::Maptrack
-                || self.held.iter().all(|held| held.get().is_none_or(|it| it.0 != class)),
-            "lock order: two maptrack lists at a time"
-        );
         let free = self.held.iter().find(|held| held.get().is_none()).expect("five locks at most");
-        free.set(Some(lock));
+        free.set(Some((taken, address)));
         Held(Some(free))
     }
 
