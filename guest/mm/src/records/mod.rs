@@ -78,6 +78,10 @@ impl List {
 
     // Relaxed, here and below: a list belongs to a CPU or is under the lock.
 
+    pub(crate) fn length(&self) -> u32 {
+        self.length.load(Relaxed)
+    }
+
     /// Puts `item`, whose link to the next is `next`, in front.
     pub(crate) fn push(&self, item: u32, next: &AtomicU32) {
         next.store(self.first.load(Relaxed), Relaxed);
@@ -151,6 +155,6 @@ impl Deferred {
 
     /// Slots that wait. Exact while no CPU unmaps.
     pub(crate) fn slots(&self) -> u32 {
-        self.waiting.length.load(Relaxed) + self.next.length.load(Relaxed)
+        self.waiting.length() + self.next.length()
     }
 }
