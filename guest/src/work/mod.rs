@@ -6,4 +6,3 @@ pub(crate) mod folding;
 pub(crate) mod footprint;
 pub(crate) mod pool;
 pub(crate) mod random;
-pub(crate) mod shares;

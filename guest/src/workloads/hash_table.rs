@@ -14,8 +14,7 @@ use crate::cpu::percpu::boot;
 use crate::cpu::time::work;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
-use crate::work::choice::{Choices, MOST_RANKS, zipf};
-use crate::work::shares::Shares;
+use crate::work::choice::{Choices, MOST_RANKS, Shares, zipf};
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",

@@ -16,9 +16,8 @@ use crate::cpu::time::work;
 use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
-use crate::work::choice::Choices;
+use crate::work::choice::{Choices, Shares};
 use crate::work::random::Random;
-use crate::work::shares::Shares;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",

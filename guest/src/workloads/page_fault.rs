@@ -11,9 +11,8 @@ use crate::cpu::time;
 use crate::lock::measure::{is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
-use crate::traps::user;
+use crate::traps::user::{self, Verdict};
 
 const PAGE: u64 = 4096;
 /// The first address that the VMM's own tables do not map: entry 1 of the top level.
@@ -78,7 +77,7 @@ const FAULT: usize = 0;
 /// read that is refused. One round counts as one operation; its fault is timed.
 fn selftest() {
     let table = make_table([0, 1, 2, 3].map(page));
-    faults::set_handler(serve);
+    user::set_handler(serve);
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
     unsafe { mmu::load_root(page(0)) };
     let (entry, results) = (word(table), &this().results);
@@ -128,7 +127,7 @@ fn shootdown() {
     let everybody = u64::from(boot().vcpus);
     let pages = [0, 1, 2, 3].map(|number| page_of(everybody, number));
     let entry = word(pages[3]);
-    faults::set_handler(serve);
+    user::set_handler(serve);
     if cpu() == 0 {
         make_table(pages);
         entry.store(page_of(everybody, 4) | PRESENT | WRITABLE | USER, Ordering::Relaxed);
