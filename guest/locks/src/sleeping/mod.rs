@@ -329,8 +329,12 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
             let next = self.domain.sleeper(number).next.load(Relaxed);
             if self.shares(number) {
                 self.unlink(before, number, next);
-                link(self.domain, &mut taken_first, &mut taken_last, number);
-                taken += 1;
+                self.domain.sleeper(number).next.store(0, Relaxed);
+                match taken_last {
+                    0 => taken_first = number,
+                    last => self.domain.sleeper(last).next.store(number, Relaxed),
+                }
+                (taken_last, taken) = (number, taken + 1);
             } else if past_others {
                 before = number;
             } else {
@@ -350,20 +354,6 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
             self.list.last.store(before, Relaxed);
         }
     }
-}
-
-fn link<P, L, const CPUS: usize>(
-    domain: &SleepDomain<P, L, CPUS>,
-    first: &mut u32,
-    last: &mut u32,
-    number: u32,
-) {
-    domain.sleeper(number).next.store(0, Relaxed);
-    match *last {
-        0 => *first = number,
-        last => domain.sleeper(last).next.store(number, Relaxed),
-    }
-    *last = number;
 }
 
 impl<P: Platform, L: Layout, const CPUS: usize> Drop for Held<'_, P, L, CPUS> {
