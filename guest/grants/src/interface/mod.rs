@@ -48,48 +48,40 @@ impl Access {
     }
 }
 
-/// Reason for refusing an operation: a status of the public grant-table interface. A refused caller finds every count as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i16)]
-pub enum Status {
-    /// The granter does not permit this now: wrong type, wrong domain, an entry that does not stand still; or the
-    /// operation's flags mean nothing; or a pin counter is full.
-    GeneralError = -1,
-    /// There is no such domain.
-    BadDomain = -2,
-    /// The reference is beyond the granter's table.
-    BadReference = -3,
-    /// The handle names no mapping.
-    BadHandle = -4,
-    /// The mapping domain has no handle left.
-    NoHandle = -7,
-    /// Writing was asked for where only reading is granted.
-    PermissionDenied = -8,
-    /// The frame does not exist, is not the granter's, or is in use by others.
-    BadPage = -9,
-    /// Offset and length leave the page.
-    BadCopyArgument = -10,
-    /// In use: to be tried again.
-    Again = -12,
-    /// The table cannot grow that far.
-    NoSpace = -13,
+/// Declares the statuses, each with its number and its text for users.
+macro_rules! statuses {
+    ($($(#[$more:meta])* $status:ident = $number:literal, $text:literal;)+) => {
+        /// Reason for refusing an operation: a status of the public grant-table interface. A refused caller finds every count as
+        /// it was.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i16)]
+        pub enum Status {
+            $(#[doc = $text] $(#[$more])* $status = $number,)+
+        }
+
+        impl fmt::Display for Status {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$status => $text,)+
+                })
+            }
+        }
+    };
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::GeneralError => "not granted, unstable, or meaningless flags",
-            Self::BadDomain => "no such domain",
-            Self::BadReference => "no such reference",
-            Self::BadHandle => "no such mapping",
-            Self::NoHandle => "no handle left",
-            Self::PermissionDenied => "granted for reading only",
-            Self::BadPage => "no such page, or it is in use",
-            Self::BadCopyArgument => "the copy leaves the page",
-            Self::Again => "in use, try again",
-            Self::NoSpace => "the table cannot grow that far",
-        })
-    }
+statuses! {
+    /// (Wrong type, wrong domain, an entry that does not stand still), or a pin counter is full.
+    GeneralError = -1, "not granted, unstable, or meaningless flags";
+    BadDomain = -2, "no such domain";
+    BadReference = -3, "no such reference";
+    BadHandle = -4, "no such mapping";
+    NoHandle = -7, "no handle left";
+    PermissionDenied = -8, "granted for reading only";
+    /// Or it is not the granter's.
+    BadPage = -9, "no such page, or it is in use";
+    BadCopyArgument = -10, "the copy leaves the page";
+    Again = -12, "in use, try again";
+    NoSpace = -13, "the table cannot grow that far";
 }
 
 #[cfg(test)]
