@@ -9,7 +9,6 @@ use haltkick_hypercalls::{ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress};
 
 use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::calls::with_lock;
 use crate::lock::measure::{Sections, is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::lock::{oracle, platform};
@@ -102,15 +101,9 @@ fn exception() {
 fn hang() {
     const SECTIONS_BEFORE: u32 = 100;
     if cpu() == 0 {
-        for _ in 0..SECTIONS_BEFORE {
-            with_lock(0, || {
-                oracle::enter(0);
-                oracle::leave(0);
-            });
-        }
-        with_lock(0, || {
-            activity::section_entered(&this().activity);
-            oracle::enter(0);
+        let sections = Sections::of_this_vcpu();
+        (0..SECTIONS_BEFORE).for_each(|_| sections.inner(0, || ()));
+        sections.inner(0, || {
             loop {
                 spin_loop();
             }
@@ -248,18 +241,13 @@ fn nonsense() {
 fn lost_kick() {
     const SECTIONS: u32 = 200_000;
     let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
+    let sections = Sections::of_this_vcpu();
     for section in 0..SECTIONS {
         if cpu() == 0 && section == SECTIONS / 100 {
             platform::lose_kicks();
         }
         doing.since_tsc.store(now(), Ordering::Relaxed);
-        with_lock(0, || {
-            activity::section_entered(doing);
-            oracle::enter(0);
-            work(hold);
-            oracle::leave(0);
-        });
-        activity::section_left(doing);
+        sections.inner(0, || work(hold));
     }
 }
 
