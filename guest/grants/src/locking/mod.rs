@@ -111,12 +111,13 @@ pub enum SwapLocking {
 }
 
 /// Locks that a map holds when it changes the mapper's page table, and when it records the mapping under its
-/// handle.
+/// handle. With any, unmap looks at its handle under the mapper's table lock, before it goes where that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapLocking {
     /// No lock: the pin keeps the page, and no other vCPU has the handle yet.
     Nothing,
-    /// No lock while the page table is changed; then the tables of both domains.
+    /// No lock while the page table is changed; then the tables of both domains, under which unmap also changes it: not under the
+    /// granter's only.
     BothTables,
     /// The granter's table and the entry that was pinned under them, for both.
     Entry,
@@ -135,10 +136,6 @@ pub trait Scheme: Sized + Sync + 'static {
     const ENTRY_LOCKS: bool = true;
     /// Map.
     const MAP: MapLocking = MapLocking::Nothing;
-    /// Unmap looks at its handle under the mapper's table lock, before it goes where that leads.
-    const LOOK_LOCKED: bool = false;
-    /// Unmap changes the page table under the tables of both domains, not only the granter's.
-    const BOTH_TABLES: bool = false;
     /// Unmap returns the handle while it holds the entry, not after.
     const PUT_UNDER_ENTRY: bool = false;
     /// Devices of the mapper reach what is mapped and nothing else: map and unmap take the granter's table for writing, and
@@ -238,18 +235,18 @@ macro_rules! schemes {
 schemes! {
     /// G0: one spinlock per table, for everything in it: before 2013.
     Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
-    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables, LOOK_LOCKED: bool = true,
-    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
+    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables,
+    MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
 
     /// G1: the split as posted in 2013, but for the order of locks in a swap.
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
     SWAP: SwapLocking = SwapLocking::Ascending;
 
     /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
     Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true,
-    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending;
+    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::Beside,
+    SWAP: SwapLocking = SwapLocking::Ascending;
 
     /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
     /// without one and gives it back before it releases the entry.
