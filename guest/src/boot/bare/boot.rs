@@ -16,8 +16,8 @@ use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
 use super::{ground, ground::Zeroed, settings, tables};
+use crate::monitor::hypercall::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 use crate::monitor::record::{self, fail, leave};
-use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
 static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed::new();
 static CONTROL: Zeroed<Control> = Zeroed::new();

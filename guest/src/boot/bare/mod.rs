@@ -8,7 +8,7 @@
 //!
 //! `boot` (the boot CPU, and how the others begin), `start` (to 64-bit code), `ground` (what that stands on), `tables`
 //! (segments, task state, interrupt gates), `settings` (the request). What the VMM would have done for a hypercall,
-//! and everything that goes out, lies with the hypercalls: `monitor::serve`, `monitor::record`.
+//! and everything that goes out, lies with the hypercalls: `monitor::hypercall`, `monitor::record`.
 
 mod boot;
 mod ground;
