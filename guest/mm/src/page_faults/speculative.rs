@@ -30,7 +30,11 @@ use crate::records::vma::{ANON, SPECIAL, Vma};
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some((index, inside)) = self.hold_area(address) else { return Err(None) };
+        let held = match self.mm.scheme {
+            Scheme::SpeculativeSrcu => self.enter_and_find(address),
+            _ => self.get_area(address),
+        };
+        let Some((index, inside)) = held else { return Err(None) };
         self.memory.machine.step(Step::VmaHeld);
         let attempt = self.speculate(index, address, access);
         match attempt {
@@ -49,24 +53,15 @@ impl<M: Machine> Space<'_, M> {
         attempt.map_err(|_| None)
     }
 
-    /// The area at or above `address`, kept from being used anew: by a reference, if this fault has not counted itself in.
-    fn hold_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
-        match self.mm.scheme {
-            Scheme::SpeculativeSrcu => {
-                self.enter_and_find(address).map(|(index, inside)| (index, Some(inside)))
-            }
-            _ => self.get_area(address).map(|index| (index, None)),
-        }
-    }
-
-    /// Finds the area without the tree's lock, and without a reference.
-    fn enter_and_find(self, address: u64) -> Option<(u32, Inside)> {
+    /// Finds the area at or above `address` without the tree's lock. Kept from being used anew by this fault, which has counted
+    /// itself in.
+    fn enter_and_find(self, address: u64) -> Option<(u32, Option<Inside>)> {
         let inside = self.memory.enter();
         let seen = self.mm.tree_sequence.read();
         let found = self.tree().find(address);
         let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
         if let (true, Some(index)) = (is_whole, found) {
-            return Some((index, inside));
+            return Some((index, Some(inside)));
         }
         self.memory.leave(inside);
         if !is_whole {
@@ -75,8 +70,8 @@ impl<M: Machine> Space<'_, M> {
         None
     }
 
-    /// The area at or above `address`, with a reference.
-    fn get_area(self, address: u64) -> Option<u32> {
+    /// Finds the area at or above `address`. Kept from being used anew by a reference.
+    fn get_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
         self.mm.tree_lock.read(self.memory.machine.spins());
         let found = self.tree().find(address);
         if let Some(index) = found {
@@ -84,7 +79,7 @@ impl<M: Machine> Space<'_, M> {
             self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
         }
         self.mm.tree_lock.read_unlock(self.memory.machine.spins(), ());
-        found
+        found.map(|index| (index, None))
     }
 
     /// How the fault ends, or which event says why it is given up.
