@@ -65,7 +65,7 @@ pub(crate) struct Paged<T>(pub(crate) T);
 macro_rules! guest_kind {
     ($name:ident: $lock:ty, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
-            $name: haltkick_grants::Exclusive<$lock> = haltkick_grants::Exclusive::new(<$lock>::new()),
+            $name: haltkick_grants::Exclusive<$lock> = haltkick_grants::Exclusive(<$lock>::new()),
             $domain_type = {
                 static DOMAIN: $crate::lock::kind::Paged<$domain_type> = $crate::lock::kind::Paged($domain);
                 &DOMAIN.0

@@ -26,7 +26,7 @@ use crate::work::arena::{self, ARENA};
 
 workloads_on_parts! {
     ["wait", "hold", "unlock"],
-    starve::<OfNothing, _, _>(|| Exclusive::new(OfNothing::new_lock()), |_| OfNothing::domain());
+    starve::<OfNothing, _, _>(|| Exclusive(OfNothing::new_lock()), |_| OfNothing::domain());
     "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
         |K| starve::<K, _, _>(UnfairRwLock::new, |_| K::domain());
     "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",

@@ -155,14 +155,10 @@ pub trait Scheme: Sized + Sync + 'static {
 /// A spinlock where a reader-writer lock is expected.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Exclusive<L>(L);
-
-impl<L> Exclusive<L> {
-    /// `lock` for both.
-    pub const fn new(lock: L) -> Self {
-        Self(lock)
-    }
-}
+pub struct Exclusive<L>(
+    /// For both.
+    pub L,
+);
 
 impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     type ReadToken = L::Token;
@@ -234,7 +230,7 @@ macro_rules! schemes {
 
 schemes! {
     /// G0: one spinlock per table, for everything in it: before 2013.
-    Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
+    Single: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables,
     MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
 
@@ -272,7 +268,7 @@ schemes! {
     MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 
     /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
-    Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
+    Unlocked: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 }
 

@@ -171,15 +171,15 @@ impl<P: Platform> Shared<'_, P> {
 #[repr(C, align(64))]
 pub struct PerCpu {
     /// One line, which neighbours in a queue write.
-    nodes: [Node; LEVELS],
-    own: Own,
+    pub(crate) nodes: [Node; LEVELS],
+    pub(crate) own: Own,
 }
 
 /// The line that this CPU writes, but for the stamp of a kick.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Own {
-    nesting: Nesting,
+pub(crate) struct Own {
+    pub(crate) nesting: Nesting,
     kicked: KickStamp,
 }
 
@@ -190,17 +190,6 @@ fresh!(pub PerCpu {
     nodes: array![Node::new(); LEVELS],
     own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
 });
-
-impl PerCpu {
-    pub fn nesting(&self) -> &Nesting {
-        &self.own.nesting
-    }
-
-    /// The node of a nesting level, if that many nest.
-    pub fn node(&self, level: usize) -> Option<&Node> {
-        self.nodes.get(level)
-    }
-}
 
 /// The waiter does not sleep.
 pub(super) const RUNNING: u8 = 0;

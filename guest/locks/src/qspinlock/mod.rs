@@ -278,8 +278,8 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
     // Q0, Q9: the node is this CPU's from `enter` to `leave`.
     let cpu = platform.cpu();
     let per_cpu = shared.cpu(cpu);
-    let level = per_cpu.nesting().enter();
-    match per_cpu.node(level) {
+    let level = per_cpu.own.nesting.enter();
+    match per_cpu.nodes.get(level) {
         Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),
         // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
         // own stack.
@@ -290,7 +290,7 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
             }
         }
     }
-    per_cpu.nesting().leave();
+    per_cpu.own.nesting.leave();
 }
 
 /// Q1 to Q8: acquires the lock through the queue.

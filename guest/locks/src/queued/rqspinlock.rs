@@ -331,15 +331,15 @@ impl<P: Platform> Waiter<'_, P> {
         platform.count(Event::LockSlowpath, 1);
 
         let per_cpu = shared.cpu(self.cpu);
-        let level = per_cpu.nesting().enter();
-        let taken = match per_cpu.node(level).filter(|_| self.may_queue(level)) {
+        let level = per_cpu.own.nesting.enter();
+        let taken = match per_cpu.nodes.get(level).filter(|_| self.may_queue(level)) {
             Some(node) => self.queue::<W>(Code::new(self.cpu, level), node),
             None => {
                 platform.count(Event::LockNoNode, 1);
                 if try_lock(word) { Ok(()) } else { Err(LockError::Deadlock) }
             }
         };
-        per_cpu.nesting().leave();
+        per_cpu.own.nesting.leave();
         taken
     }
 
