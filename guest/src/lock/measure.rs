@@ -14,8 +14,7 @@ use crate::cpu::time;
 use crate::lock::calls::{self, TryFunction};
 use crate::lock::oracle::Watch;
 use crate::observe::activity;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::observe::trace::Ring;
 
 /// TSC ticks at the edges of a section.

@@ -26,8 +26,7 @@ use crate::cpu::time::{iterations, now, work};
 use crate::lock::measure::{Sections, is_open, is_over};
 use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::events::GRANT_EVENTS;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
 use crate::work::choice::dice;
 

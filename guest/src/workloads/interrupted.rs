@@ -22,8 +22,7 @@ use crate::lock::measure::{self, Sections, Times, end_round, is_open, is_over, u
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::observe::events::WorkloadEvent;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::traps::{interrupts, mmu};
 use crate::work::choice::{Choices, dice};
 use crate::workloads::every_call::EveryCall;

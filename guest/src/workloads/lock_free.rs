@@ -9,7 +9,7 @@ use crate::image::hot;
 use crate::lock::measure::{end_round, is_open, is_over};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::observe::histogram::record_between;
+use crate::observe::times::record_between;
 use crate::traps::mmu;
 use crate::work::choice::Choices;
 

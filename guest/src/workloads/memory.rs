@@ -12,7 +12,7 @@ use crate::lock::measure::{end_round, is_open, is_over};
 use crate::lock::registry::workload;
 use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
-use crate::observe::histogram;
+use crate::observe::times;
 use crate::traps::user;
 use crate::work::arena;
 use crate::work::choice::dice;
@@ -45,7 +45,7 @@ workload! {
 /// Counts a time, if the window is open.
 fn record(slot: usize, ticks: u64) {
     if is_open() {
-        histogram::record(&this().results.times[slot], ticks);
+        times::record(&this().results.times[slot], ticks);
     }
 }
 

@@ -20,8 +20,7 @@ use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
 use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::activity;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
 
 workloads_on_parts! {

@@ -13,7 +13,7 @@ use crate::lock::measure::{Sections, is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::lock::{oracle, platform};
 use crate::monitor::hypercall::{self, Console};
-use crate::observe::{activity, histogram, trace};
+use crate::observe::{activity, times, trace};
 use crate::work::choice::dice;
 use crate::workloads::critical_section;
 
@@ -158,7 +158,7 @@ fn yields() {
         NAMED.store(target as u32 + 1, Ordering::Relaxed);
         hypercall::yield_to(Some(target as u32));
         let is_named = NAMED.load(Ordering::Relaxed) == cpu() as u32 + 1;
-        histogram::record(&this().results.times[0], u64::from(!is_named));
+        times::record(&this().results.times[0], u64::from(!is_named));
         add(&this().results.acquisitions, 1);
     }
 }

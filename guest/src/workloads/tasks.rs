@@ -18,7 +18,7 @@ use crate::lock::measure::{is_open, is_over};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 use crate::observe::events::WorkloadEvent;
-use crate::observe::histogram::record_between;
+use crate::observe::times::record_between;
 use crate::work::choice::Choices;
 use crate::work::folding::{Governor, Law, Queues};
 use crate::workloads::critical_section::Rounds;
