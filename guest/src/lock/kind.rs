@@ -26,8 +26,6 @@ pub(crate) trait Kind: 'static {
     fn domain() -> &'static Self::Domain;
 }
 
-// How page faults are served in a run with a lock.
-
 /// Whose rules `mmap_sem` has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {

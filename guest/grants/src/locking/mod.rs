@@ -357,8 +357,6 @@ impl Drop for Held<'_> {
     }
 }
 
-// Data that a lock protects.
-
 /// A word that the lock named at its field protects.
 ///
 /// An atomic for its type alone: order and exclusion are the lock's duty, so every access is relaxed and none is a

@@ -22,8 +22,6 @@ pub(crate) use shuttle::sync::atomic::{Ordering, fence};
 /// No page, no area.
 pub(crate) const NONE: u32 = u32::MAX;
 
-// Records of pages and data of each CPU, which never move, and lists of them.
-
 /// Record of a page.
 #[derive(Debug)]
 #[repr(align(64))]
