@@ -211,8 +211,7 @@ impl<L: Layout> Osq<L> {
     #[cold]
     #[inline(never)]
     fn hand_over<P: Platform, const CPUS: usize>(&self, nodes: &OsqNodes<L, CPUS>, platform: &P, me: u32) {
-        let next = self.await_next(nodes, platform, me, 0);
-        if let Some(next) = next {
+        if let Some(next) = self.await_next(nodes, platform, me, 0) {
             // Release: pairs with the waits in `wait` and A.
             nodes.links(next).locked.store(1, mutant!("osq-relaxed-hand-over": Release => Relaxed));
         }

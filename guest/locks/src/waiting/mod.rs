@@ -211,11 +211,7 @@ pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
 #[derive(Debug)]
 pub(crate) struct KickStamp(Statistic);
 
-impl KickStamp {
-    pub(crate) const fn new() -> Self {
-        Self(Statistic::new(0))
-    }
-}
+fresh!(pub(crate) KickStamp(Statistic::new(0)));
 
 /// Counters of the kicks of one kind of lock.
 pub(crate) struct Kicks {
