@@ -80,7 +80,7 @@ fresh!(Sleeper {
     state: AtomicU32::new(WOKEN),
     shares: AtomicU32::new(0),
     parked: AtomicU32::new(0),
-    deadline: Time::new(),
+    deadline: Time::new(0),
     kicked: KickStamp::new(),
 });
 
@@ -270,7 +270,9 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
 
     /// Whether the patience of `number`, of this list, is over.
     pub(crate) fn is_overdue(&self, number: u32) -> bool {
-        self.domain.platform.now() >= self.domain.sleeper(number).deadline.get()
+        let deadline = self.domain.sleeper(number).deadline.load(Relaxed);
+        // The sign of a difference: it is far below half of what a word holds.
+        (self.domain.platform.now() as usize).wrapping_sub(deadline).cast_signed() >= 0
     }
 
     /// Puts the calling CPU at the end.
@@ -279,7 +281,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         let sleeper = self.domain.sleeper(me);
         sleeper.next.store(0, Relaxed);
         sleeper.shares.store(u32::from(shares), Relaxed);
-        sleeper.deadline.set(self.domain.platform.now().saturating_add(patience));
+        sleeper.deadline.store(self.domain.platform.now().wrapping_add(patience) as usize, Relaxed);
         match self.list.last.load(Relaxed) {
             0 => self.list.first.store(me, Relaxed),
             last => self.domain.sleeper(last).next.store(me, Relaxed),
