@@ -1,14 +1,8 @@
 //! A memory manager in miniature, with the page-fault paths of three generations of Linux.
 //!
 //! An address space ([`Mm`]) is a tree of areas ([`Vma`]) and a page table that the CPU walks. Everything that changes the
-//! tree holds `mmap_sem` for writing. The fault path ([`Space::fault`]) differs by [`Scheme`]:
-//!
-//! - [`Scheme::MmapSem`]: holds `mmap_sem` for reading (`page_faults`).
-//! - [`Scheme::Speculative`]: takes no lock; validates a sequence count per area instead (`speculative`).
-//! - [`Scheme::SpeculativeSrcu`]: the same without a reference to the area, which is given back late instead (`deferred`).
-//! - [`Scheme::PerVma`]: locks the area alone (`page_faults`).
-//!
-//! The last three fall back to the first where they cannot go on.
+//! tree holds `mmap_sem` for writing. The fault path ([`Space::fault`]) differs by [`Scheme`]. All but the first fall back to the
+//! first where they cannot go on.
 //!
 //! The crate knows no hardware: a [`Machine`] holds the page tables, drops cached translations and brings its locks. So the
 //! same source serves faults in a guest and is explored by shuttle on the host.

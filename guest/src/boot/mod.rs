@@ -2,4 +2,3 @@
 
 mod bare;
 pub(crate) mod entry;
-mod note;

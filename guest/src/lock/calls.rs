@@ -12,6 +12,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_UNLOCK};
+use haltkick_locks::RwLock;
 
 use crate::cpu::percpu::boot;
 use crate::image::hot;
@@ -29,23 +30,22 @@ pub(crate) type TryFunction = unsafe extern "C" fn(*const ()) -> i32;
 /// Releases the lock at an address.
 pub(crate) type UnlockFunction = unsafe extern "C" fn(*const (), Token);
 
-/// Makes a token of what a lock of kind `K` hands out.
+/// Makes a token of what a lock hands out.
 #[inline(always)]
-fn pack<K: Kind>(token: K::Token) -> Token {
-    const { assert!(size_of::<K::Token>() <= size_of::<Token>()) };
-    const { assert!(align_of::<K::Token>() <= align_of::<Token>()) };
+fn pack<T>(token: T) -> Token {
+    const { assert!(size_of::<T>() <= size_of::<Token>() && align_of::<T>() <= align_of::<Token>()) };
     let mut packed = Token(MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the token fits, by the assertions.
-    unsafe { (&raw mut packed).cast::<K::Token>().write(token) };
+    // SAFETY: the token fits, by the assertion.
+    unsafe { (&raw mut packed).cast::<T>().write(token) };
     packed
 }
 
 /// # Safety
-/// `token` is from `pack::<K>`, and is unpacked once.
+/// `token` is from `pack::<T>`, and is unpacked once.
 #[inline(always)]
-unsafe fn unpack<K: Kind>(token: Token) -> K::Token {
+unsafe fn unpack<T>(token: Token) -> T {
     // SAFETY: the caller's promise.
-    unsafe { (&raw const token).cast::<K::Token>().read() }
+    unsafe { (&raw const token).cast::<T>().read() }
 }
 
 /// # Safety
@@ -62,7 +62,7 @@ unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
 /// A lock of that kind lies at `lock`, for as long as the guest lives. The table pairs this function with such addresses.
 pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
     // SAFETY: the caller's promise.
-    pack::<K>(K::lock(unsafe { at::<K>(lock) }))
+    pack(RwLock::write(unsafe { at::<K>(lock) }, K::domain()))
 }
 
 /// Releases a lock of kind `K`; called by sites.
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
 /// As for [`lock`], which has returned this token, and it has not been used since.
 pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
     // SAFETY: the caller's promise.
-    unsafe { K::unlock(at::<K>(lock), unpack::<K>(token)) }
+    unsafe { RwLock::write_unlock(at::<K>(lock), K::domain(), unpack(token)) }
 }
 
 /// Acquires a lock of kind `K` for reading; called by sites.
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
 /// As for [`lock`].
 pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
     // SAFETY: the caller's promise.
-    pack::<K>(K::read(unsafe { at::<K>(lock) }))
+    pack(RwLock::read(unsafe { at::<K>(lock) }, K::domain()))
 }
 
 /// Releases a lock of kind `K` that was acquired for reading; called by sites.
@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
 /// As for [`unlock`], with a token of [`read`].
 pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
     // SAFETY: the caller's promise.
-    unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
+    unsafe { RwLock::read_unlock(at::<K>(lock), K::domain(), unpack(token)) }
 }
 
 /// How sites call one form of a lock. Laid out as [`haltkick_hypercalls::LockCalls`], for the VMM to read from the image.

@@ -9,7 +9,7 @@ use core::hint::black_box;
 use crate::cpu::time::now;
 use crate::lock::measure::{self, Sections};
 use crate::lock::oracle::Watch;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::Stamps;
 
 const RUNS: usize = 9;
 const RUN_TICKS: u64 = 100_000;

@@ -1,20 +1,20 @@
-//! The forms of a lock: the code of a kind behind the table of calls.
-#![expect(unsafe_code, reason = "measures a lock in the static that holds them")]
+//! The forms of a lock: the code of a kind behind the table of calls, and the memory that the locks of a run lie in.
+#![expect(unsafe_code, reason = "places locks in a static, and measures one there")]
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
     COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, MAX_VCPUS,
     PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
 };
-use haltkick_locks::{Domain, Queues};
+use haltkick_locks::{Domain, Queues, RwLock};
 
 use crate::cpu::percpu::{boot, control};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Part, Serving};
 use crate::lock::object;
-use crate::lock::placement::{self, first, place};
 
 /// One form of a lock.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ impl Form {
             pair_ticks: Some(|| {
                 // SAFETY: `install` has placed locks of this kind.
                 let lock = unsafe { first::<K::Lock>() };
-                pair_ticks(|| K::unlock(lock, K::lock(lock)))
+                pair_ticks(|| RwLock::write_unlock(lock, K::domain(), RwLock::write(lock, K::domain())))
             }),
             part: K::PART,
             faults: K::FAULTS,
@@ -62,7 +62,7 @@ impl Form {
         Self {
             calls,
             install: |calls| {
-                let locks = placement::address();
+                let locks = address();
                 object::init((0..boot().lock_count as usize).map(|index| locks + index * INSTANCE_BYTES));
                 calls::install(calls, locks, true);
                 publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
@@ -120,4 +120,42 @@ fn publish(locks: usize, word: u32, queues: Option<Queues>) {
     ] {
         number.store(value as u32, Ordering::Relaxed);
     }
+}
+
+// A run has locks of one kind, so that those of all kinds lie in the same place: none is nearer to something else than another.
+
+#[repr(C, align(4096))]
+struct Instances(UnsafeCell<[u8; MAX_LOCKS as usize * INSTANCE_BYTES]>);
+
+// SAFETY: written by vCPU 0 before any other runs; from then on they are `Sync` locks, see `place`.
+unsafe impl Sync for Instances {}
+
+#[used]
+#[unsafe(link_section = ".haltkick.hot")]
+static INSTANCES: Instances = Instances(UnsafeCell::new([0; MAX_LOCKS as usize * INSTANCE_BYTES]));
+
+/// Address of the first lock.
+fn address() -> usize {
+    INSTANCES.0.get() as usize
+}
+
+/// Puts a free lock into each place, and says where the first lies. vCPU 0, before any other vCPU runs.
+fn place<L: Sync + 'static>(new: fn() -> L) -> usize {
+    const { assert!(size_of::<L>() <= INSTANCE_BYTES && align_of::<L>() <= INSTANCE_BYTES) };
+    let first = INSTANCES.0.get().cast::<u8>();
+    for index in 0..MAX_LOCKS as usize {
+        // SAFETY: within the static, aligned and large enough by the assertion; there is no reference to it
+        // yet.
+        unsafe { first.add(index * INSTANCE_BYTES).cast::<L>().write(new()) };
+    }
+    first as usize
+}
+
+/// Lock number 0, of the kind that this run has.
+///
+/// # Safety
+/// `L` is what [`place`] has put there.
+unsafe fn first<L: Sync + 'static>() -> &'static L {
+    // SAFETY: the caller's promise; the static lives as long as the guest.
+    unsafe { &*INSTANCES.0.get().cast() }
 }

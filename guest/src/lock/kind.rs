@@ -1,14 +1,12 @@
 //! Kinds of locks: what the table of calls needs of each.
 
-use haltkick_locks::Domain;
+use haltkick_locks::{Domain, RwLock};
 use haltkick_mm::Scheme;
 
 /// A kind of lock.
 pub(crate) trait Kind: 'static {
-    /// The lock itself.
-    type Lock: Sync + 'static;
-    /// Value that lock passes to unlock.
-    type Token;
+    /// The lock itself, with readers that share it or do not.
+    type Lock: RwLock<Self::Domain> + 'static;
     /// The memory that all locks of this kind share.
     type Domain: Domain + 'static;
     /// Whether it excludes; the one that does not is the measure of the ideal.
@@ -26,14 +24,7 @@ pub(crate) trait Kind: 'static {
     fn new() -> Self::Lock;
     /// The shared memory.
     fn domain() -> &'static Self::Domain;
-    fn lock(lock: &Self::Lock) -> Self::Token;
-    fn unlock(lock: &Self::Lock, token: Self::Token);
-    /// Readers that do not share lock instead, and these two are not called.
-    fn read(lock: &Self::Lock) -> Self::Token;
-    fn read_unlock(lock: &Self::Lock, token: Self::Token);
 }
-
-// How page faults are served in a run with a lock.
 
 /// Whose rules `mmap_sem` has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +63,7 @@ pub(crate) struct Paged<T>(pub(crate) T);
 macro_rules! guest_kind {
     ($name:ident: $lock:ty, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
-            Lock { lock, unlock, lock, unlock } <$lock as haltkick_locks::Lock<$domain_type>>::Token,
-            $name: $lock = <$lock>::new(),
+            $name: haltkick_grants::Exclusive<$lock> = haltkick_grants::Exclusive(<$lock>::new()),
             $domain_type = {
                 static DOMAIN: $crate::lock::kind::Paged<$domain_type> = $crate::lock::kind::Paged($domain);
                 &DOMAIN.0
@@ -83,17 +73,14 @@ macro_rules! guest_kind {
     };
     (readers $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
-            RwLock { write, write_unlock, read, read_unlock } (),
             $name: $lock = $new, $domain_type = $domain, SHARES: bool = true $(, $constant: $type = $value)*
         }
     };
-    ($trait:ident { $lock_it:ident, $unlock:ident, $read:ident, $read_unlock:ident } $token:ty,
-     $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
+    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         pub(crate) enum $name {}
 
         impl $crate::lock::kind::Kind for $name {
             type Lock = $lock;
-            type Token = $token;
             type Domain = $domain_type;
             $(const $constant: $type = $value;)*
 
@@ -105,26 +92,6 @@ macro_rules! guest_kind {
             #[inline(always)]
             fn domain() -> &'static $domain_type {
                 $domain
-            }
-
-            #[inline(always)]
-            fn lock(lock: &$lock) -> Self::Token {
-                haltkick_locks::$trait::$lock_it(lock, Self::domain())
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &$lock, token: Self::Token) {
-                haltkick_locks::$trait::$unlock(lock, Self::domain(), token);
-            }
-
-            #[inline(always)]
-            fn read(lock: &$lock) -> Self::Token {
-                haltkick_locks::$trait::$read(lock, Self::domain())
-            }
-
-            #[inline(always)]
-            fn read_unlock(lock: &$lock, token: Self::Token) {
-                haltkick_locks::$trait::$read_unlock(lock, Self::domain(), token);
             }
         }
     };

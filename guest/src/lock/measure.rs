@@ -14,8 +14,7 @@ use crate::cpu::time;
 use crate::lock::calls::{self, TryFunction};
 use crate::lock::oracle::Watch;
 use crate::observe::activity;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::observe::trace::Ring;
 
 /// TSC ticks at the edges of a section.
@@ -197,6 +196,21 @@ pub(crate) fn forget() {
 pub(crate) fn is_open() -> bool {
     // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
     control().window.load(Ordering::Relaxed) == WINDOW_OPEN
+}
+
+/// Whether the window has closed.
+#[inline(always)]
+pub(crate) fn is_over() -> bool {
+    // Relaxed: polled.
+    control().window.load(Ordering::Relaxed) == WINDOW_CLOSED
+}
+
+/// Does `operation` until the window closes. Each counts, those before it opens, too.
+pub(crate) fn until_closed(mut operation: impl FnMut()) {
+    while !is_over() {
+        operation();
+        add(&this().results.acquisitions, 1);
+    }
 }
 
 /// Counts a round by `count` if it counts. Returns whether there is to be another one.

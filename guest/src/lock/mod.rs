@@ -11,7 +11,6 @@ pub(crate) mod object;
 mod object_imports;
 pub(crate) mod oracle;
 pub(crate) mod parts;
-mod placement;
 pub(crate) mod platform;
 pub(crate) mod registry;
 mod tables;

@@ -16,24 +16,84 @@ use crate::lock::object;
 use crate::lock::platform::{self, Guest};
 use crate::observe::activity;
 
-/// Number of vCPUs.
-extern "C" fn hk_cpus() -> u32 {
-    percpu::boot().vcpus
+// Functions that compilers call by themselves.
+unsafe extern "C" {
+    fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
+    fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
+    fn memset(to: *mut u8, byte: i32, bytes: usize) -> *mut u8;
+    fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
 }
 
-/// Number of locks.
-extern "C" fn hk_locks() -> u32 {
-    percpu::boot().lock_count
+#[repr(transparent)]
+struct Row(Import);
+
+// SAFETY: numbers that only the VMM reads, from the file; the guest never follows them.
+unsafe impl Sync for Row {}
+
+const fn import(name: &str, value: *const ()) -> Row {
+    Row(Import { name: padded(name), value })
 }
 
-/// Allocates zeroed memory for a lock, in `hk_init`; ends the run if too little is left.
-extern "C" fn hk_alloc(bytes: u64, align: u64) -> u64 {
-    object::allocate(bytes, align)
+/// Declares the functions that are one expression, and the table: a number, then these and others under their own names.
+macro_rules! imports {
+    ($first:literal = $number:expr; $($other:ident)+;
+     $($(#[$doc:meta])* fn $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $answer:expr;)+) => {
+        $($(#[$doc])*
+        extern "C" fn $function($($argument: $type),*) $(-> $result)? {
+            $answer
+        })+
+
+        #[used]
+        #[unsafe(link_section = ".haltkick.imports")]
+        static IMPORTS: [Row; 1 + [$(stringify!($other),)+ $(stringify!($function)),+].len()] = [
+            import($first, without_provenance($number)),
+            $(import(stringify!($other), $other as *const ()),)+
+            $(import(stringify!($function), $function as *const ())),+
+        ];
+    };
 }
 
-/// Index of the calling vCPU, for languages without the header.
-extern "C" fn hk_cpu() -> u32 {
-    percpu::cpu() as u32
+imports! {
+    // The offset from GS at which each vCPU finds its index, for the header's inline function.
+    "hk_cpu_at" = CPU_OFFSET;
+    hk_wait hk_wait_u32 hk_waits hk_pause hk_announce hk_count_event hk_at_point hk_fail memcpy memmove memset memcmp;
+
+    /// Number of vCPUs.
+    fn hk_cpus() -> u32 = percpu::boot().vcpus;
+    /// Number of locks.
+    fn hk_locks() -> u32 = percpu::boot().lock_count;
+    /// The number that was given for locks of this kind.
+    fn hk_parameter() -> u32 = percpu::boot().lock_parameter;
+    /// Allocates zeroed memory for a lock, in `hk_init`; ends the run if too little is left.
+    fn hk_alloc(bytes: u64, align: u64) -> u64 = object::allocate(bytes, align);
+    /// Index of the calling vCPU, for languages without the header.
+    fn hk_cpu() -> u32 = percpu::cpu() as u32;
+    /// The clock, in ticks.
+    fn hk_now() -> u64 = time::now();
+    /// Converts nanoseconds to ticks.
+    fn hk_ticks(nanoseconds: u64) -> u64 = Guest.ticks(nanoseconds);
+    /// How many ticks a paravirtual waiter is to spin before it sleeps.
+    fn hk_spin_threshold() -> u64 = Guest.spin_threshold();
+    /// How many rounds it is to spin instead; 0: it goes by the clock.
+    fn hk_spin_rounds() -> u32 = Guest.spin_rounds();
+    /// Wakes vCPU `cpu`; latched if it does not sleep.
+    fn hk_kick(cpu: u32) = Guest.kick(existing("hk_kick", cpu));
+    /// Whether the host says that vCPU `cpu` lost its pCPU.
+    fn hk_is_preempted(cpu: u32) -> u32 = u32::from(Guest.is_preempted(existing("hk_is_preempted", cpu)));
+    /// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if that number does not exist.
+    fn hk_yield_to(cpu: u32) = Guest.yield_to((cpu < percpu::boot().vcpus).then_some(cpu as usize));
+    /// Number that changes whenever vCPU `cpu` goes off its pCPU or on, as far as the host says.
+    fn hk_yield_count(cpu: u32) -> u64 = platform::yield_count(existing("hk_yield_count", cpu));
+    /// Returns the ticks until the host takes the calling vCPU off; all ones: unknown.
+    fn hk_slice_left() -> u64 = Guest.slice_left();
+    /// How many ticks must be left of a slice for a section to be worth entering.
+    fn hk_slice_margin() -> u64 = Guest.slice_margin();
+}
+
+/// A vCPU's number that `function` was called with.
+fn existing(function: &str, cpu: u32) -> usize {
+    assert!(cpu < percpu::boot().vcpus, "{function}: there is no vCPU {cpu}");
+    cpu as usize
 }
 
 /// Tells the VMM that this vCPU waits, unless it has said that it is the head of its queue.
@@ -48,26 +108,6 @@ extern "C" fn hk_waits() {
 extern "C" fn hk_pause() {
     hk_waits();
     spin_loop();
-}
-
-/// The clock, in ticks.
-extern "C" fn hk_now() -> u64 {
-    time::now()
-}
-
-/// Converts nanoseconds to ticks.
-extern "C" fn hk_ticks(nanoseconds: u64) -> u64 {
-    Guest.ticks(nanoseconds)
-}
-
-/// How many ticks a paravirtual waiter is to spin before it sleeps.
-extern "C" fn hk_spin_threshold() -> u64 {
-    Guest.spin_threshold()
-}
-
-/// How many rounds it is to spin instead; 0: it goes by the clock.
-extern "C" fn hk_spin_rounds() -> u32 {
-    Guest.spin_rounds()
 }
 
 /// Sleeps while the byte has the value, until the next kick; may return for no reason.
@@ -86,45 +126,6 @@ unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
 unsafe extern "C" fn hk_wait_u32(word: *const AtomicU32, value: u32) {
     // SAFETY: as above.
     Guest.wait(|| unsafe { &*word }.load(Ordering::Acquire) == value);
-}
-
-/// Wakes vCPU `cpu`; latched if it does not sleep.
-extern "C" fn hk_kick(cpu: u32) {
-    assert!(cpu < percpu::boot().vcpus, "hk_kick: there is no vCPU {cpu}");
-    Guest.kick(cpu as usize);
-}
-
-/// Whether the host says that vCPU `cpu` lost its pCPU.
-extern "C" fn hk_is_preempted(cpu: u32) -> u32 {
-    assert!(cpu < percpu::boot().vcpus, "hk_is_preempted: there is no vCPU {cpu}");
-    u32::from(Guest.is_preempted(cpu as usize))
-}
-
-/// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if that number does not exist.
-extern "C" fn hk_yield_to(cpu: u32) {
-    let exists = cpu < percpu::boot().vcpus;
-    Guest.yield_to(exists.then_some(cpu as usize));
-}
-
-/// Number that changes whenever vCPU `cpu` goes off its pCPU or on, as far as the host says.
-extern "C" fn hk_yield_count(cpu: u32) -> u64 {
-    assert!(cpu < percpu::boot().vcpus, "hk_yield_count: there is no vCPU {cpu}");
-    platform::yield_count(cpu as usize)
-}
-
-/// The number that was given for locks of this kind.
-extern "C" fn hk_parameter() -> u32 {
-    percpu::boot().lock_parameter
-}
-
-/// Returns the ticks until the host takes the calling vCPU off; all ones: unknown.
-extern "C" fn hk_slice_left() -> u64 {
-    Guest.slice_left()
-}
-
-/// How many ticks must be left of a slice for a section to be worth entering.
-extern "C" fn hk_slice_margin() -> u64 {
-    Guest.slice_margin()
 }
 
 /// Tells the VMM what this vCPU does; all but the known states are no state.
@@ -157,42 +158,4 @@ unsafe extern "C" fn hk_fail(text: *const c_char) -> ! {
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
     panic!("{}", text.to_str().unwrap_or("hk_fail, with a text that is no UTF-8"))
-}
-
-// Functions that compilers call by themselves.
-unsafe extern "C" {
-    fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
-    fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
-    fn memset(to: *mut u8, byte: i32, bytes: usize) -> *mut u8;
-    fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
-}
-
-#[repr(transparent)]
-struct Row(Import);
-
-// SAFETY: numbers that only the VMM reads, from the file; the guest never follows them.
-unsafe impl Sync for Row {}
-
-const fn import(name: &str, value: *const ()) -> Row {
-    Row(Import { name: padded(name), value })
-}
-
-/// Declares the table: a number, and functions under their own names.
-macro_rules! imports {
-    ($first:literal = $number:expr; $($function:ident)+) => {
-        #[used]
-        #[unsafe(link_section = ".haltkick.imports")]
-        static IMPORTS: [Row; 1 + [$(stringify!($function)),+].len()] = [
-            import($first, without_provenance($number)),
-            $(import(stringify!($function), $function as *const ())),+
-        ];
-    };
-}
-
-imports! {
-    // The offset from GS at which each vCPU finds its index, for the header's inline function.
-    "hk_cpu_at" = CPU_OFFSET;
-    hk_cpu hk_cpus hk_locks hk_alloc hk_waits hk_pause hk_now hk_ticks hk_spin_threshold hk_spin_rounds
-    hk_wait hk_wait_u32 hk_kick hk_is_preempted hk_yield_to hk_yield_count hk_parameter hk_slice_left
-    hk_slice_margin hk_announce hk_count_event hk_at_point hk_fail memcpy memmove memset memcmp
 }

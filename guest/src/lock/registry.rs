@@ -16,12 +16,8 @@ use crate::lock::form::Form;
 use crate::lock::object;
 use crate::lock::tables::{locks, table, workloads};
 
-/// One lock's code.
-#[repr(C)]
-pub(crate) struct LockCode {
-    pub(crate) native: Option<Form>,
-    pub(crate) paravirt: Option<Form>,
-}
+/// One lock's code: its native form and its paravirtual one.
+pub(crate) type LockCode = [Option<Form>; 2];
 
 /// Returns the functions of a form, for the VMM.
 pub(crate) const fn calls(form: &Option<Form>) -> Calls {
@@ -72,8 +68,7 @@ macro_rules! lock {
 
             #[used]
             #[unsafe(link_section = concat!(".haltkick.code.", $order))]
-            static CODE: $crate::lock::registry::LockCode =
-                $crate::lock::registry::LockCode { native: NATIVE, paravirt: PARAVIRT };
+            static CODE: $crate::lock::registry::LockCode = [NATIVE, PARAVIRT];
         };
     )+};
 }
@@ -136,8 +131,7 @@ pub(crate) fn form_of_run() -> Form {
     let Some(code) = codes.get(boot().lock as usize) else {
         return Form::of_object(object::calls(paravirt));
     };
-    let form = if paravirt { code.paravirt } else { code.native };
-    form.expect("the VMM checked that the lock has this form")
+    code[usize::from(paravirt)].expect("the VMM checked that the lock has this form")
 }
 
 pub(crate) fn workload_of_run() -> fn() {

@@ -27,8 +27,8 @@ use crate::lock::kind::{MMAP_SEM, Serving};
 use crate::lock::platform::Guest;
 use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
-use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
+use crate::traps::user::{self, Verdict};
 
 use locks::{SLEEPERS, SPINS, Semaphore, Sleepers, Spins};
 
@@ -127,7 +127,7 @@ pub(crate) fn join(shared: bool) -> Space<'static, Pool> {
     }
     space.join();
     CURRENT[cpu()].store(from_ref(mm).cast_mut(), Ordering::Relaxed);
-    faults::set_handler(serve);
+    user::set_handler(serve);
     // SAFETY: `prepare_root` has given it the kernel's part; the rest maps pages of the pool that are not used
     // otherwise.
     unsafe { mmu::load_root(space.root()) };

@@ -3,4 +3,3 @@
 pub(crate) mod hypercall;
 mod panic;
 pub(crate) mod record;
-pub(crate) mod serve;

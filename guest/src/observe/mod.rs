@@ -2,6 +2,5 @@
 
 pub(crate) mod activity;
 pub(crate) mod events;
-pub(crate) mod histogram;
-pub(crate) mod stamp;
+pub(crate) mod times;
 pub(crate) mod trace;

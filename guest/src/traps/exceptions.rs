@@ -23,7 +23,7 @@ use haltkick_hypercalls::{
 
 use crate::cpu::{apic, percpu};
 use crate::monitor::hypercall;
-use crate::traps::{faults, interrupts, user};
+use crate::traps::{interrupts, user};
 
 /// Bytes per stub, as the image's note says.
 pub(crate) const STUB_BYTES: u32 = 64;
@@ -256,13 +256,13 @@ struct Trap {
 
 /// A page fault at `address`. On return the interrupted code goes on as `trap` says.
 extern "C" fn page_fault(trap: &mut Trap, address: u64, error_code: u64) {
-    match (faults::handle(address, error_code), user::after_access(trap.interrupted.rip)) {
-        (faults::Verdict::Retry, _) => {}
-        (faults::Verdict::Signal(signal), Some(end)) => {
+    match (user::handle(address, error_code), user::after_access(trap.interrupted.rip)) {
+        (user::Verdict::Retry, _) => {}
+        (user::Verdict::Signal(signal), Some(end)) => {
             trap.rax = user::number(signal);
             trap.interrupted.rip = end;
         }
-        (faults::Verdict::Signal(_) | faults::Verdict::NotMine, _) => {
+        (user::Verdict::Signal(_) | user::Verdict::NotMine, _) => {
             give_up(PAGE_FAULT, error_code, &trap.interrupted, address)
         }
     }

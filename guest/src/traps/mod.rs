@@ -1,7 +1,6 @@
 //! Exceptions, and the memory that causes some of them: page faults, accesses that may fail, address translation.
 
 pub(crate) mod exceptions;
-pub(crate) mod faults;
 pub(crate) mod interrupts;
 pub(crate) mod mmu;
 pub(crate) mod user;

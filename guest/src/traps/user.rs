@@ -1,12 +1,14 @@
-//! Access to memory that may not be there: a wrong access returns an error instead of ending the guest.
+//! Page faults, from the exception to the manager of the memory; and access to memory that may not be there, where a wrong access
+//! returns an error instead of ending the guest.
 //!
 //! Two instructions may fault. The page-fault handler knows them by their addresses; when it has a signal to give, it
 //! puts its number into RAX and lets the code go on behind the access.
-#![expect(unsafe_code, reason = "loads and stores at addresses that Rust knows nothing of")]
+#![expect(unsafe_code, reason = "accesses that Rust knows nothing of, and a function pointer in an atomic")]
 
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use haltkick_mm::Error;
+use haltkick_mm::{Access, Error};
 
 /// Signals, of which the handler leaves a number from 1 on: the address is not mapped (SIGSEGV, SEGV_MAPERR); the mapping forbids
 /// the access (SIGSEGV, SEGV_ACCERR); no memory is left to map (the OOM killer's SIGKILL).
@@ -90,4 +92,39 @@ pub(crate) fn load(address: u64) -> Result<u64, Error> {
     let mut value = 0;
     // SAFETY: as in `store`; `value` is a live word.
     outcome(unsafe { haltkick_user_load(address, &raw mut value) }).map(|()| value)
+}
+
+/// What becomes of a page fault.
+pub(crate) enum Verdict {
+    /// The page is there now: the instruction is executed again.
+    Retry,
+    /// The access was wrong.
+    Signal(Error),
+    /// The address is not managed.
+    NotMine,
+}
+
+/// Bits of the error code (SDM vol. 3, 4.7).
+const WRITE: u64 = 1 << 1;
+
+/// Handles a fault at this address.
+pub(crate) type Handler = fn(u64, Access) -> Verdict;
+
+static HANDLER: AtomicPtr<()> = AtomicPtr::new((nobody as Handler) as *mut ());
+
+fn nobody(_: u64, _: Access) -> Verdict {
+    Verdict::NotMine
+}
+
+/// From now on `handler` gets all page faults. Every vCPU calls it with the same one before its first fault.
+pub(crate) fn set_handler(handler: Handler) {
+    // Relaxed: this vCPU's own faults see its own store, which equals everybody else's.
+    HANDLER.store(handler as *mut (), Ordering::Relaxed);
+}
+
+/// Decides about a fault at `address`.
+pub(crate) fn handle(address: u64, error_code: u64) -> Verdict {
+    // SAFETY: only `Handler`s are ever stored.
+    let handler: Handler = unsafe { core::mem::transmute(HANDLER.load(Ordering::Relaxed)) };
+    handler(address, if error_code & WRITE != 0 { Access::Write } else { Access::Read })
 }

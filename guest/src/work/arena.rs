@@ -1,4 +1,5 @@
-//! Memory for what a workload builds at its start, and one thing built by one vCPU for all.
+//! Memory for what a workload builds at its start, one thing built by one vCPU for all, and the end of a run that is inspected
+//! when all vCPUs have stopped.
 #![expect(unsafe_code, reason = "hands out parts of a static, and shares what one vCPU has built in it")]
 
 use core::cell::UnsafeCell;
@@ -76,4 +77,17 @@ pub(crate) unsafe fn shared<T: Sync>(make: impl FnOnce() -> T) -> &'static T {
     control().ready.fetch_add(1, Ordering::Relaxed);
     // SAFETY: vCPU 0 stored the address of a `T` (the caller's promise) that stays where it is.
     unsafe { &*made }
+}
+
+/// This vCPU has finished what it was doing; the last to say so does `check`, and then the VMM ends the run.
+///
+/// For workloads with `CHECKS_AT_REST`.
+pub(crate) fn come_to_rest(check: impl FnOnce()) {
+    let control = control();
+    // AcqRel: what each vCPU did comes before the check. The releases of all continue one sequence.
+    if control.finished.fetch_add(1, Ordering::AcqRel) + 1 == boot().vcpus {
+        check();
+        // Release: pairs with the supervisor's acquire: results come before.
+        control.at_rest.store(1, Ordering::Release);
+    }
 }

@@ -1,16 +1,17 @@
-//! The next step of a vCPU: which lock, for how long, and when.
+//! The next step of a vCPU: which lock, for how long, and when; and sections of which some only read.
 //!
 //! By default everything is of one length and the locks come in turn, which keeps vCPUs in step; the settings behind
 //! `--think-distribution`, `--hold-jitter`, `--zipf` and `--arrivals` take them out of it.
 
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED};
+use haltkick_hypercalls::ShapeFlags;
 
 use crate::cpu::percpu::{boot, control, cpu};
 use crate::cpu::time::{iterations, now, ticks, work};
 use crate::image::hot;
+use crate::lock::measure::{Sections, Times, count, count_read, end_round_in, is_over};
 use crate::monitor::hypercall;
 use crate::work::random::{Random, log2, power_of_half};
 
@@ -156,8 +157,7 @@ impl Choices {
         let until_next = self.like(self.arrival_ticks);
         self.intended = intended + until_next;
         while now() < intended {
-            // Relaxed: polled.
-            if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            if is_over() {
                 break;
             }
             // This close, a yield would make it late. (A twentieth of a millisecond, by the TSC's kilohertz.)
@@ -168,5 +168,47 @@ impl Choices {
             }
         }
         Some(intended)
+    }
+}
+
+/// Sections of both kinds, as a run asks for them (`--read-share`, `--read-hold`).
+pub(crate) struct Shares {
+    sections: Sections,
+    read_percent: u32,
+    read_hold: u64,
+    window: &'static AtomicU32,
+}
+
+impl Shares {
+    pub(crate) fn of_this_vcpu() -> Self {
+        Self {
+            sections: Sections::of_this_vcpu(),
+            read_percent: boot().shape.read_percent,
+            read_hold: iterations(boot().shape.read_hold_ns),
+            window: &control().window,
+        }
+    }
+
+    /// Does one section under lock `index`, which was to begin at `intended` if that is said: either `read`, which
+    /// says whether what it read was whole, or `write`. Each is told its iterations of work. Returns whether there is
+    /// to be another section.
+    #[inline(always)]
+    pub(crate) fn round(
+        &self,
+        choices: &mut Choices,
+        index: usize,
+        intended: Option<u64>,
+        read: impl FnOnce(u64) -> bool,
+        write: impl FnOnce(u64),
+    ) -> bool {
+        let reads = choices.random.percent(self.read_percent);
+        let times = if reads {
+            self.sections.shared(index, || read(self.read_hold))
+        } else {
+            let hold = choices.hold();
+            self.sections.exclusive(index, || write(hold))
+        };
+        let times = Times { asked: intended.unwrap_or(times.asked), ..times };
+        end_round_in(self.window, || if reads { count_read(&times) } else { count(&times) })
     }
 }

@@ -5,9 +5,8 @@
 
 use crate::cpu::time::work;
 use crate::lock::registry::workload;
-use crate::work::choice::Choices;
+use crate::work::choice::{Choices, Shares};
 use crate::work::footprint::Footprint;
-use crate::work::shares::Shares;
 
 workload! {
     "010" "critical-section", "lock, work for --hold, unlock, work for --think",

@@ -19,17 +19,15 @@ use haltkick_grants::{
     Arrangement, Brief, Cleaned, Counter, Fair, KernelLock, Lists, PerCpu, Request, SEGMENTS, Scheme, Single,
     Split, Stream, StrictSingle, StrictSplit, Unlocked, Unpadded, Vcpu,
 };
-use haltkick_hypercalls::{TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
+use haltkick_hypercalls::{TIME_WAIT, WINDOW_WARMUP};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::{Sections, is_open};
+use crate::lock::measure::{Sections, is_open, is_over};
 use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::events::GRANT_EVENTS;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
 use crate::work::choice::dice;
 
 /// Requests between two acts of the hostile part of the guest, on each vCPU.
@@ -114,7 +112,7 @@ fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
     let mut requests = 0;
     // Empty if there are more vCPUs than disks and each disk has one vCPU.
     for disk in stream.disks_of(&vcpu).cycle() {
-        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+        if is_over() {
             break;
         }
         let mut claimed = None;
@@ -143,7 +141,7 @@ fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     for counter in Counter::ALL {
         add(&this().results.lock_events[GRANT_EVENTS + counter as usize], vcpu.counted(counter));
     }
-    at_rest::arrive(|| {
+    arena::come_to_rest(|| {
         if let Err(unrest) = stream.rest() {
             panic!("grant tables at rest: {unrest}");
         }
@@ -192,7 +190,7 @@ fn torment<S: Scheme>() {
     let (doing, window) = (&this().activity, &control().window);
     stream.grant_in_vain(&vcpu);
     // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
-    while window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let asked = stamps.now();
         doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {

@@ -5,11 +5,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{
     ACTIVITY_HOLDER, PORT_BASE, PORT_BOOTED, PORT_CONSOLE, PORT_INVALIDATE, PORT_POINT, PORT_STARTED,
-    PORT_WORK_DONE, WINDOW_CLOSED, WINDOW_OPEN,
+    PORT_WORK_DONE, WINDOW_OPEN,
 };
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
+use crate::lock::measure::until_closed;
 use crate::lock::registry::{workload, workload_of_run};
 use crate::monitor::hypercall;
 use crate::observe::trace;
@@ -45,24 +46,22 @@ fn not_started() {
 
 /// vCPU 0 hands whatever it gets to vCPU 1. One round of work counts as one operation.
 fn feeder() {
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         if cpu() == 0 && boot().vcpus > 1 {
             hypercall::yield_to(Some(1));
         } else {
             work(iterations(1_000));
         }
-        add(&this().results.acquisitions, 1);
-    }
+    });
 }
 
 /// Every vCPU raises what is asked of all others and rings. One ring counts as one operation.
 fn flood() {
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         let others = (0..boot().vcpus as usize).filter(|&other| other != cpu());
         others.for_each(|other| _ = area(other).invalidation.requested.fetch_add(1, Ordering::Relaxed));
         hypercall::out(PORT_INVALIDATE, 0);
-        add(&this().results.acquisitions, 1);
-    }
+    });
 }
 
 /// Every vCPU increments a word of its own stack that lies in two cache lines: the CPU locks the bus for that, which
@@ -73,12 +72,11 @@ fn split_lock() {
     let mut lines = TwoLines([0; 128]);
     // The last half of the word lies in the second line.
     let word = lines.0[62..66].as_mut_ptr();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         // SAFETY: the four bytes belong to `lines`, which lives until the end and which nothing else reads or writes; the increment
         // needs no alignment on this architecture.
         unsafe { core::arch::asm!("lock inc dword ptr [{word}]", word = in(reg) word, options(nostack)) };
-        add(&this().results.acquisitions, 1);
-    }
+    });
 }
 
 /// Every vCPU acts at random, forever. It leaves its own identity and stacks alone, which it needs to go on. A

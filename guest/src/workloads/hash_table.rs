@@ -14,9 +14,7 @@ use crate::cpu::percpu::boot;
 use crate::cpu::time::work;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
-use crate::work::choice::{Choices, MOST_RANKS, zipf};
-use crate::work::shares::Shares;
+use crate::work::choice::{Choices, MOST_RANKS, Shares, zipf};
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
@@ -99,7 +97,7 @@ fn run(buckets: usize) {
         };
         shares.round(choices, table.lock(key), None, read, write)
     });
-    at_rest::arrive(|| {
+    arena::come_to_rest(|| {
         let torn = |node: &&Node| node.value.load(Ordering::Relaxed) != node.again.load(Ordering::Relaxed);
         let torn = table.nodes.iter().filter(torn).count();
         assert!(torn == 0 || !crate::lock::calls::excludes(), "{torn} keys have values that are not whole");

@@ -13,17 +13,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED};
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES};
 use haltkick_locks::{CachePadded, Platform as _};
 
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::{self, Sections, Times, end_round, is_open};
+use crate::lock::measure::{self, Sections, Times, end_round, is_open, is_over, until_closed};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::observe::events::WorkloadEvent;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::traps::{interrupts, mmu};
 use crate::work::choice::{Choices, dice};
 use crate::workloads::every_call::EveryCall;
@@ -73,8 +72,7 @@ fn interrupted_each() {
 fn device() {
     let (others, mut random) = (u64::from(boot().vcpus) - 1, dice());
     let interval = iterations(INTERVAL_NS);
-    // Relaxed: polled.
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         work(interval);
         // A sign of life for observers.
         this().activity.since_tsc.store(now(), Ordering::Relaxed);
@@ -127,7 +125,7 @@ fn selftest() {
     interrupts::take_by(|_| {
         TAKEN[cpu()].fetch_add(1, Ordering::Relaxed);
     });
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         let before = taken();
         mmu::interrupt(cpu());
         assert!(taken() == before + 1, "an interrupt was not taken at once");
@@ -137,8 +135,7 @@ fn selftest() {
             false
         });
         assert!(taken() == before + 2, "an interrupt that was held off was not taken");
-        add(&this().results.acquisitions, 1);
-    }
+    });
     interrupts::take_none();
 }
 

@@ -16,10 +16,8 @@ use crate::cpu::time::work;
 use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
-use crate::work::choice::Choices;
+use crate::work::choice::{Choices, Shares};
 use crate::work::random::Random;
-use crate::work::shares::Shares;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
@@ -134,7 +132,7 @@ fn run() {
         };
         shares.round(choices, index, None, read, write)
     });
-    at_rest::arrive(|| ());
+    arena::come_to_rest(|| ());
 }
 
 #[expect(unsafe_code, reason = "all vCPUs ask for the lists that vCPU 0 has made")]
@@ -145,7 +143,7 @@ fn count_references() {
         lists.walk_by_references(choices.lock());
         end_round(|| add(&this().results.acquisitions, 1))
     });
-    at_rest::arrive(|| {
+    arena::come_to_rest(|| {
         let held = lists.nodes.iter().filter(|node| node.value.load(Ordering::Relaxed) != 0).count();
         assert!(held == 0, "{held} nodes have references that are held by no walk");
     });

@@ -3,19 +3,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::excludes;
-use crate::lock::measure::{end_round, is_open};
+use crate::lock::measure::{end_round, is_open, is_over};
 use crate::lock::registry::workload;
 use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
-use crate::observe::histogram;
+use crate::observe::times;
 use crate::traps::user;
-use crate::work::at_rest;
+use crate::work::arena;
 use crate::work::choice::dice;
 use crate::work::random::Random;
 
@@ -46,7 +45,7 @@ workload! {
 /// Counts a time, if the window is open.
 fn record(slot: usize, ticks: u64) {
     if is_open() {
-        histogram::record(&this().results.times[slot], ticks);
+        times::record(&this().results.times[slot], ticks);
     }
 }
 
@@ -117,7 +116,7 @@ fn fault_in(space: Space<'static, Pool>) {
     let mut tag = (cpu() as u64) << 48;
     let mapped = map_with_guard(space);
     is_ready();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let Ok(start) = mapped else {
             hypercall::yield_to(None);
             continue;
@@ -163,7 +162,7 @@ fn write_rarely(space: Space<'static, Pool>, shared: bool) {
         hypercall::yield_to(None);
     }
     is_ready();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         if let Ok(ticks) = one_change(space, tag) {
             record(CHANGE, ticks);
         }
@@ -198,8 +197,8 @@ fn give_back(space: Space<'static, Pool>, start: u64, pages: u64) {
 
 /// This vCPU has unmapped all that it mapped; the last one to say so counts what is left: the top-level page tables.
 fn leave(shared: bool) {
-    at_rest::arrive(|| {
-        // Relaxed: `arrive` orders what all have done before this.
+    arena::come_to_rest(|| {
+        // Relaxed: `come_to_rest` orders what all have done before this.
         if REFUSED_UNMAPS.load(Ordering::Relaxed) > 0 {
             // Out of memory: what could not be unmapped is no leak.
             return;
@@ -271,7 +270,7 @@ const ROUNDS: u32 = 20;
 fn selftest() {
     let space = join(excludes());
     let mut random = dice();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         for _ in 0..ROUNDS {
             round(space, &mut random);
         }
@@ -344,7 +343,7 @@ fn meet() -> bool {
     let vcpus = u64::from(boot().vcpus);
     let all = ARRIVED.fetch_add(1, Ordering::AcqRel) / vcpus * vcpus + vcpus;
     while ARRIVED.load(Ordering::Acquire) < all {
-        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+        if is_over() {
             return false;
         }
         hypercall::yield_to(None);

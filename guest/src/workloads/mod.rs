@@ -1,19 +1,16 @@
-//! Workloads of the vCPUs. One file each; `registry` gives them their names.
+//! Workloads of the vCPUs. One file for each, or for several of a kind; `registry` gives them their names.
 
-pub(crate) mod barrier;
-pub(crate) mod call_all;
-pub(crate) mod compute;
 pub(crate) mod critical_section;
 pub(crate) mod every_call;
 pub(crate) mod file_copy;
 pub(crate) mod grant;
-pub(crate) mod hand_off;
 pub(crate) mod harm;
 pub(crate) mod hash_table;
 pub(crate) mod hint_check;
 pub(crate) mod interrupted;
 pub(crate) mod line;
 pub(crate) mod list;
+pub(crate) mod lock_free;
 pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod nesting;

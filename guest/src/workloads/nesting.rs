@@ -9,14 +9,15 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use haltkick_hypercalls::{BootFlags, MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_hypercalls::{BootFlags, MAX_VCPUS};
 use haltkick_locks::{
     CachePadded, Delegate, LEVELS, Lock as _, Mode, Native, Packed, Platform as _, Pv, QSpinDomain,
     QSpinLock, Whole, Word,
 };
 
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{boot, cpu, this};
 use crate::cpu::time::{iterations, work};
+use crate::lock::measure::until_closed;
 use crate::lock::oracle;
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
@@ -38,17 +39,12 @@ workload! {
 fn run<N: Nested>() {
     assert!(boot().lock_count as usize == LOCKS, "this workload needs 5 locks: --locks 5");
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        for lock in 0..LOCKS {
-            acquire::<N>(lock);
-        }
+    until_closed(|| {
+        (0..LOCKS).for_each(acquire::<N>);
         work(hold);
-        for lock in (0..LOCKS).rev() {
-            release::<N>(lock);
-        }
-        add(&this().results.acquisitions, 1);
+        (0..LOCKS).rev().for_each(release::<N>);
         work(think);
-    }
+    });
 }
 
 fn acquire<N: Nested>(lock: usize) {

@@ -43,7 +43,7 @@ fn run() {
 
 fn count(overtaken: u64) {
     let events = &this().results.lock_events;
-    add(&events[Event::Overtaken.index()], overtaken);
-    let most = &events[Event::OvertakenMost.index()];
+    add(&events[Event::Overtaken as usize], overtaken);
+    let most = &events[Event::OvertakenMost as usize];
     most.store(most.load(Ordering::Relaxed).max(overtaken), Ordering::Relaxed);
 }

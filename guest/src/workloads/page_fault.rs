@@ -3,16 +3,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_mm::{Access, Error};
 
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time;
+use crate::lock::measure::{is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
-use crate::traps::user;
+use crate::traps::user::{self, Verdict};
 
 const PAGE: u64 = 4096;
 /// The first address that the VMM's own tables do not map: entry 1 of the top level.
@@ -77,11 +77,11 @@ const FAULT: usize = 0;
 /// read that is refused. One round counts as one operation; its fault is timed.
 fn selftest() {
     let table = make_table([0, 1, 2, 3].map(page));
-    faults::set_handler(serve);
+    user::set_handler(serve);
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
     unsafe { mmu::load_root(page(0)) };
     let (entry, results) = (word(table), &this().results);
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         WANTED[cpu()].store(table, Ordering::Relaxed);
         let asked = time::now();
         let read = user::load(ADDRESS);
@@ -105,8 +105,7 @@ fn selftest() {
         mmu::invalidate_page(ADDRESS);
         assert!(user::load(ADDRESS) == Err(Error::NotMapped), "a page that is gone could be read");
         mmu::invalidate_others(0..boot().vcpus as usize, None);
-        add(&results.acquisitions, 1);
-    }
+    });
 }
 
 workload! {
@@ -128,7 +127,7 @@ fn shootdown() {
     let everybody = u64::from(boot().vcpus);
     let pages = [0, 1, 2, 3].map(|number| page_of(everybody, number));
     let entry = word(pages[3]);
-    faults::set_handler(serve);
+    user::set_handler(serve);
     if cpu() == 0 {
         make_table(pages);
         entry.store(page_of(everybody, 4) | PRESENT | WRITABLE | USER, Ordering::Relaxed);
@@ -140,7 +139,7 @@ fn shootdown() {
     }
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
     unsafe { mmu::load_root(pages[0]) };
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         this().activity.since_tsc.store(time::now(), Ordering::Relaxed);
         if cpu() == 0 { protect_for_a_while(entry) } else { write_all_the_time() }
     }

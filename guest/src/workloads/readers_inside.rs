@@ -6,13 +6,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
 use haltkick_locks::Platform as _;
 
-use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::image::hot;
-use crate::lock::measure::{self, Sections, is_open};
+use crate::lock::measure::{self, Sections, is_open, is_over};
 use crate::lock::oracle;
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
@@ -44,9 +43,6 @@ fn run() {
 
 // Relaxed, throughout: each word is a count by itself, and the sections are what the lock has to order. SeqCst where the oracle rests
 // on a count: a reader that is inside has said so before it goes on.
-fn is_over() -> bool {
-    control().window.load(Ordering::Relaxed) == WINDOW_CLOSED
-}
 
 /// Lets others run, with a sign of life for observers.
 fn give_way(to: Option<usize>) {

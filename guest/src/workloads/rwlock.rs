@@ -9,25 +9,23 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{Exclusive, Kernel, Memory, Readers};
-use haltkick_hypercalls::{TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
+use haltkick_hypercalls::{TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_WARMUP};
 use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::lock::measure::is_open;
+use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
 use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::activity;
-use crate::observe::histogram::record_between;
-use crate::observe::stamp::Stamps;
+use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
-use crate::work::at_rest;
 
 workloads_on_parts! {
     ["wait", "hold", "unlock"],
-    starve::<OfNothing, _, _>(|| Exclusive::new(OfNothing::new_lock()), |_| OfNothing::domain());
+    starve::<OfNothing, _, _>(|| Exclusive(OfNothing::new_lock()), |_| OfNothing::domain());
     "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
         |K| starve::<K, _, _>(UnfairRwLock::new, |_| K::domain());
     "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",
@@ -64,7 +62,7 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     let (results, doing, window) = (&this().results, &this().activity, &control().window);
     let (watch, stamps) = (Watch::of_this_vcpu(), Stamps::of_run());
     // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
-    while window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let asked = stamps.now();
         doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {
@@ -96,5 +94,5 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
         }
         work(think);
     }
-    at_rest::arrive(|| ());
+    arena::come_to_rest(|| ());
 }

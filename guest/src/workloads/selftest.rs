@@ -5,16 +5,15 @@ use core::fmt::Write;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress};
 
 use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, entries, oracles, this, words};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::calls::with_lock;
-use crate::lock::measure::Sections;
+use crate::lock::measure::{Sections, is_over, until_closed};
 use crate::lock::registry::workload;
 use crate::lock::{oracle, platform};
 use crate::monitor::hypercall::{self, Console};
-use crate::observe::{activity, histogram, trace};
+use crate::observe::{activity, times, trace};
 use crate::work::choice::dice;
 use crate::workloads::critical_section;
 
@@ -102,15 +101,9 @@ fn exception() {
 fn hang() {
     const SECTIONS_BEFORE: u32 = 100;
     if cpu() == 0 {
-        for _ in 0..SECTIONS_BEFORE {
-            with_lock(0, || {
-                oracle::enter(0);
-                oracle::leave(0);
-            });
-        }
-        with_lock(0, || {
-            activity::section_entered(&this().activity);
-            oracle::enter(0);
+        let sections = Sections::of_this_vcpu();
+        (0..SECTIONS_BEFORE).for_each(|_| sections.inner(0, || ()));
+        sections.inner(0, || {
             loop {
                 spin_loop();
             }
@@ -122,12 +115,11 @@ fn hang() {
 /// Every vCPU kicks itself and then sleeps: the kick must have been latched. Twice kicked is kicked once, and a kick
 /// is used up by the sleep that it ended. One round counts as one operation.
 fn latch() {
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         hypercall::kick(cpu() as u32);
         hypercall::kick(cpu() as u32);
         hypercall::wait();
-        add(&this().results.acquisitions, 1);
-    }
+    });
 }
 
 /// Every vCPU watches its neighbour: one that is marked as preempted before and after, without having been marked
@@ -135,7 +127,7 @@ fn latch() {
 fn preempted() {
     let neighbour = (cpu() + 1) % boot().vcpus as usize;
     let heartbeat_of = |vcpu| area(vcpu).activity.since_tsc.load(Ordering::Acquire);
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         let before = FlagSnapshot::of(neighbour);
         let heartbeat = heartbeat_of(neighbour);
         work(iterations(1_000));
@@ -158,7 +150,7 @@ static NAMED: AtomicU32 = AtomicU32::new(0);
 fn yields() {
     let vcpus = boot().vcpus as usize;
     for step in (1..vcpus.max(2)).cycle() {
-        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+        if is_over() {
             return;
         }
         let target = (cpu() + step) % vcpus;
@@ -166,7 +158,7 @@ fn yields() {
         NAMED.store(target as u32 + 1, Ordering::Relaxed);
         hypercall::yield_to(Some(target as u32));
         let is_named = NAMED.load(Ordering::Relaxed) == cpu() as u32 + 1;
-        histogram::record(&this().results.times[0], u64::from(!is_named));
+        times::record(&this().results.times[0], u64::from(!is_named));
         add(&this().results.acquisitions, 1);
     }
 }
@@ -176,10 +168,7 @@ fn liar() {
     if cpu() == 0 {
         activity::section_entered(&this().activity);
     }
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        work(iterations(1_000));
-        add(&this().results.acquisitions, 1);
-    }
+    until_closed(|| work(iterations(1_000)));
 }
 
 /// Every vCPU takes a lock of its own, and inside it the one that all take. So it only waits for a lock as the
@@ -193,7 +182,7 @@ fn holding() {
     );
     let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
     let sections = Sections::of_this_vcpu();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    until_closed(|| {
         sections.exclusive(own, || {
             sections.inner(0, || work(hold));
             // Relaxed: this vCPU's own word.
@@ -201,14 +190,13 @@ fn holding() {
             assert!(said == ACTIVITY_HOLDER, "the inner unlock has announced {said}");
             work(hold);
         });
-        add(&this().results.acquisitions, 1);
-    }
+    });
 }
 
 /// Every vCPU enters the section without taking the lock.
 fn exclusion() {
     let hold = iterations(boot().hold_ns);
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         oracle::enter(0);
         work(hold);
         oracle::leave(0);
@@ -231,7 +219,7 @@ fn nonsense() {
         words(&control().queues),
         trace::Ring::of_this_vcpu().words(),
     ];
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         // A run without a trace has no ring.
         for region in regions.iter().filter(|region| !region.is_empty()) {
             // Not all of a long ring at once: an emulator takes seconds for that. Its beginning counts what is in it.
@@ -253,18 +241,13 @@ fn nonsense() {
 fn lost_kick() {
     const SECTIONS: u32 = 200_000;
     let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
+    let sections = Sections::of_this_vcpu();
     for section in 0..SECTIONS {
         if cpu() == 0 && section == SECTIONS / 100 {
             platform::lose_kicks();
         }
         doing.since_tsc.store(now(), Ordering::Relaxed);
-        with_lock(0, || {
-            activity::section_entered(doing);
-            oracle::enter(0);
-            work(hold);
-            oracle::leave(0);
-        });
-        activity::section_left(doing);
+        sections.inner(0, || work(hold));
     }
 }
 
@@ -280,8 +263,5 @@ fn stack() {
     if cpu() == 0 {
         core::hint::black_box(deep(FRAMES));
     }
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        work(iterations(1_000));
-        add(&this().results.acquisitions, 1);
-    }
+    until_closed(|| work(iterations(1_000)));
 }

@@ -14,11 +14,11 @@ use haltkick_locks::CachePadded;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{now, on_cpu, ticks};
 use crate::image::hot;
-use crate::lock::measure::is_open;
+use crate::lock::measure::{is_open, is_over};
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 use crate::observe::events::WorkloadEvent;
-use crate::observe::histogram::record_between;
+use crate::observe::times::record_between;
 use crate::work::choice::Choices;
 use crate::work::folding::{Governor, Law, Queues};
 use crate::workloads::critical_section::Rounds;
@@ -71,7 +71,7 @@ fn run() {
     let (me, rounds) = (cpu(), Rounds::of_this_vcpu());
     let mut governing = (me == 0 && boot().fold_interval_ticks > 0).then(Governing::new);
     let mut last = me;
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    while !is_over() {
         if let Some(governing) = &mut governing {
             governing.look();
         }
@@ -181,7 +181,7 @@ impl Governing {
         }
         self.next = now + boot().fold_interval_ticks;
         let (was, active) = (PREFERRED.load(Ordering::Relaxed), boot().vcpus);
-        let is = self.governor.sample(stolen_ns(), ns(now), active).of(was, active);
+        let is = self.governor.sample(stolen_ns(), ns(now), was, active);
         // SeqCst: before the look whether the vCPU sleeps. Partner: `rest`.
         PREFERRED.store(is, Ordering::SeqCst);
         note(WorkloadEvent::FoldSamples, 1);

@@ -273,7 +273,7 @@ impl Machine {
 
     /// Sum of an event over all CPUs.
     pub fn events(&self, event: Event) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.events[event.index()].load(Relaxed)).sum()
+        self.cpus.iter().map(|cpu| cpu.events[event as usize].load(Relaxed)).sum()
     }
 
     /// Whether `cpu` does `activity`.
@@ -471,7 +471,7 @@ impl Platform for Cpus {
     }
 
     fn count(&self, event: Event, n: u64) {
-        self.cpus[self.cpu()].events[event.index()].fetch_add(n, Release);
+        self.cpus[self.cpu()].events[event as usize].fetch_add(n, Release);
         if n != 0 {
             reach(event);
         }

@@ -1,8 +1,6 @@
 //! Arguments and results of operations.
 
-mod status;
-
-pub use status::Status;
+use core::fmt;
 
 /// For the device to reach.
 pub const DEVICE_MAP: u32 = 1 << 0;
@@ -48,6 +46,42 @@ impl Access {
         let one = |flag: u32, base: u32| if self.0 & flag != 0 { 1 << (base + kind) } else { 0 };
         one(HOST_MAP, 0) + one(DEVICE_MAP, 16)
     }
+}
+
+/// Declares the statuses, each with its number and its text for users.
+macro_rules! statuses {
+    ($($(#[$more:meta])* $status:ident = $number:literal, $text:literal;)+) => {
+        /// Reason for refusing an operation: a status of the public grant-table interface. A refused caller finds every count as
+        /// it was.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i16)]
+        pub enum Status {
+            $(#[doc = $text] $(#[$more])* $status = $number,)+
+        }
+
+        impl fmt::Display for Status {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$status => $text,)+
+                })
+            }
+        }
+    };
+}
+
+statuses! {
+    /// (Wrong type, wrong domain, an entry that does not stand still), or a pin counter is full.
+    GeneralError = -1, "not granted, unstable, or meaningless flags";
+    BadDomain = -2, "no such domain";
+    BadReference = -3, "no such reference";
+    BadHandle = -4, "no such mapping";
+    NoHandle = -7, "no handle left";
+    PermissionDenied = -8, "granted for reading only";
+    /// Or it is not the granter's.
+    BadPage = -9, "no such page, or it is in use";
+    BadCopyArgument = -10, "the copy leaves the page";
+    Again = -12, "in use, try again";
+    NoSpace = -13, "the table cannot grow that far";
 }
 
 #[cfg(test)]

@@ -111,12 +111,13 @@ pub enum SwapLocking {
 }
 
 /// Locks that a map holds when it changes the mapper's page table, and when it records the mapping under its
-/// handle.
+/// handle. With any, unmap looks at its handle under the mapper's table lock, before it goes where that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapLocking {
     /// No lock: the pin keeps the page, and no other vCPU has the handle yet.
     Nothing,
-    /// No lock while the page table is changed; then the tables of both domains.
+    /// No lock while the page table is changed; then the tables of both domains, under which unmap also changes it: not under the
+    /// granter's only.
     BothTables,
     /// The granter's table and the entry that was pinned under them, for both.
     Entry,
@@ -135,10 +136,6 @@ pub trait Scheme: Sized + Sync + 'static {
     const ENTRY_LOCKS: bool = true;
     /// Map.
     const MAP: MapLocking = MapLocking::Nothing;
-    /// Unmap looks at its handle under the mapper's table lock, before it goes where that leads.
-    const LOOK_LOCKED: bool = false;
-    /// Unmap changes the page table under the tables of both domains, not only the granter's.
-    const BOTH_TABLES: bool = false;
     /// Unmap returns the handle while it holds the entry, not after.
     const PUT_UNDER_ENTRY: bool = false;
     /// Devices of the mapper reach what is mapped and nothing else: map and unmap take the granter's table for writing, and
@@ -157,14 +154,11 @@ pub trait Scheme: Sized + Sync + 'static {
 
 /// A spinlock where a reader-writer lock is expected.
 #[derive(Debug)]
-pub struct Exclusive<L>(L);
-
-impl<L> Exclusive<L> {
-    /// `lock` for both.
-    pub const fn new(lock: L) -> Self {
-        Self(lock)
-    }
-}
+#[repr(transparent)]
+pub struct Exclusive<L>(
+    /// For both.
+    pub L,
+);
 
 impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     type ReadToken = L::Token;
@@ -236,19 +230,19 @@ macro_rules! schemes {
 
 schemes! {
     /// G0: one spinlock per table, for everything in it: before 2013.
-    Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
-    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables, LOOK_LOCKED: bool = true,
-    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
+    Single: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
+    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables,
+    MAPTRACK: MaptrackLocking = MaptrackLocking::Table;
 
     /// G1: the split as posted in 2013, but for the order of locks in a swap.
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
     SWAP: SwapLocking = SwapLocking::Ascending;
 
     /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
     Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true,
-    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending;
+    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::Beside,
+    SWAP: SwapLocking = SwapLocking::Ascending;
 
     /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
     /// without one and gives it back before it releases the entry.
@@ -274,7 +268,7 @@ schemes! {
     MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 
     /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
-    Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
+    Unlocked: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu;
 }
 
@@ -295,23 +289,14 @@ pub type StrictSplit<K> = Split<K, true>;
 // of it: one thread is enough to find ABBA. It is there in builds with debug assertions; elsewhere it is
 // empty.
 
-/// Kinds of locks, in the order in which they may be acquired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    Kernel,
-    Table,
-    Entry,
-    Maptrack,
-}
-
 impl Taken {
-    /// Its kind, and its number for the message.
-    fn class(self) -> (Class, u32) {
+    /// Its place in the order of kinds.
+    fn class(self) -> u8 {
         match self {
-            Self::Kernel => (Class::Kernel, 0),
-            Self::TableRead(domain) | Self::TableWrite(domain) => (Class::Table, domain.into()),
-            Self::Entry(reference) => (Class::Entry, reference),
-            Self::Maptrack(list) => (Class::Maptrack, list as u32),
+            Self::Kernel => 0,
+            Self::TableRead(_) | Self::TableWrite(_) => 1,
+            Self::Entry(_) => 2,
+            Self::Maptrack(_) => 3,
         }
     }
 }
@@ -321,17 +306,17 @@ const CHECKED: bool = cfg!(debug_assertions) && !cfg!(shuttle);
 /// Most locks that one vCPU holds: two tables, two entries, a list.
 const DEPTH: usize = 5;
 
-/// A lock's place in the order.
-type Rank = (Class, usize);
+/// A lock that is held, and its address.
+type Holding = Cell<Option<(Taken, usize)>>;
 
 /// Locks that one vCPU holds.
 #[derive(Debug)]
 pub(crate) struct Order {
-    held: [Cell<Option<Rank>>; DEPTH],
+    held: [Holding; DEPTH],
 }
 
 /// Held until dropped.
-pub(crate) struct Held<'a>(Option<&'a Cell<Option<Rank>>>);
+pub(crate) struct Held<'a>(Option<&'a Holding>);
 
 impl Order {
     pub(crate) const fn new() -> Self {
@@ -345,19 +330,15 @@ impl Order {
     }
 
     fn check(&self, taken: Taken, address: usize) -> Held<'_> {
-        let (class, name) = taken.class();
-        let lock = (class, address);
-        if let Some(held) = self.held.iter().filter_map(Cell::get).find(|held| *held >= lock) {
-            let how = if held == lock { "is held already" } else { "comes before a lock that is held" };
-            panic!("lock order: {class:?} {name} {how} ({:?})", held.0);
+        for (held, at) in self.held.iter().filter_map(Cell::get) {
+            let (below, place) = ((held.class(), at), (taken.class(), address));
+            assert!(below != place, "lock order: {taken:?} is held already");
+            assert!(below < place, "lock order: {taken:?} comes before a lock that is held ({held:?})");
+            let lists = matches!((held, taken), (Taken::Maptrack(_), Taken::Maptrack(_)));
+            assert!(!lists, "lock order: two maptrack lists at a time");
         }
-        assert!(
-            class != Class::Maptrack
-                || self.held.iter().all(|held| held.get().is_none_or(|it| it.0 != class)),
-            "lock order: two maptrack lists at a time"
-        );
         let free = self.held.iter().find(|held| held.get().is_none()).expect("five locks at most");
-        free.set(Some(lock));
+        free.set(Some((taken, address)));
         Held(Some(free))
     }
 
@@ -375,8 +356,6 @@ impl Drop for Held<'_> {
         }
     }
 }
-
-// Data that a lock protects.
 
 /// A word that the lock named at its field protects.
 ///

@@ -12,8 +12,6 @@ use crate::locking::{Kernel, Order, Taken};
 pub use frames::{PAGE_BYTES, PAGE_WORDS, Page};
 use window::Tlb;
 
-// Place and size of the tables.
-
 /// Memory for the tables: in the guest a static arena, on the host the heap. Nothing is given back.
 pub trait Memory {
     /// `length` values, made by `make` from their index.
@@ -36,8 +34,6 @@ pub struct Sizes {
     /// Page frames of the machine, and frame numbers of each domain.
     pub frames: usize,
 }
-
-// State that one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
 
 named! {
     /// Counts of the operations, each vCPU for itself.

@@ -202,7 +202,7 @@ impl<S: Scheme> World<S> {
     /// First phase: the mapping is gone, but for caches, and no other vCPU can remove it.
     fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<MapRequest, Status> {
         let find = || local.maptrack.find(handle);
-        let mapping = if mutant!("grants-look-unlocked": S::LOOK_LOCKED => false) {
+        let mapping = if mutant!("grants-look-unlocked": S::MAP != MapLocking::Nothing => false) {
             local.table.read(vcpu, find)
         } else {
             find()
@@ -223,7 +223,7 @@ impl<S: Scheme> World<S> {
                 Ok(mapping)
             })
         };
-        if S::BOTH_TABLES {
+        if S::MAP == MapLocking::BothTables {
             granter.table.read_both(&local.table, vcpu, remove)
         } else {
             granter.table.map(vcpu, remove)

@@ -132,11 +132,11 @@ impl<S: Scheme> Stream<S> {
         (0..count).map(move |i| (first + i * step) % disks)
     }
 
-    /// A page comes under the lock of `kernel`, or goes.
+    /// A page comes under the lock of `kernel`, or goes: by this change of their number.
     #[inline(always)]
-    fn list(&self, kernel: KernelLock, change: impl FnOnce(&Listed<S::Kernel>)) {
+    fn list(&self, vcpu: &Vcpu, kernel: KernelLock, change: i32) {
         if self.arrangement.kernel_lock == Some(kernel) {
-            change(&self.listed);
+            self.listed.change(vcpu, change);
         }
     }
 
@@ -157,7 +157,7 @@ impl<S: Scheme> Stream<S> {
     /// The guest's part: data into the pages of a write, nothing into those of a read; a grant for each.
     pub fn publish(&self, vcpu: &Vcpu, request: &Request) {
         for segment in 0..SEGMENTS {
-            self.list(KernelLock::Granter, |listed| listed.add(vcpu));
+            self.list(vcpu, KernelLock::Granter, 1);
             let page = self.page(request, segment);
             for word in 0..SECTOR_WORDS {
                 page.write(word, if request.is_write() { request.expected(segment, word) } else { 0 });
@@ -188,7 +188,7 @@ impl<S: Scheme> Stream<S> {
                     Err(status) => panic!("disk {}: a page cannot be mapped: {status}", request.disk),
                 }
             };
-            self.list(KernelLock::Mapper, |listed| listed.add(vcpu));
+            self.list(vcpu, KernelLock::Mapper, 1);
         }
     }
 
@@ -216,7 +216,7 @@ impl<S: Scheme> Stream<S> {
     /// The backend unmaps all pages, in one batch.
     pub fn unmap(&self, vcpu: &Vcpu, request: &Request) {
         for _ in request.handles {
-            self.list(KernelLock::Mapper, |listed| listed.remove(vcpu));
+            self.list(vcpu, KernelLock::Mapper, -1);
         }
         let refused = |handle, status| panic!("disk {}: handle {handle}: {status}", request.disk);
         self.world.unmap(vcpu, BACKEND, &request.handles, refused).expect("the backend exists");
@@ -227,7 +227,7 @@ impl<S: Scheme> Stream<S> {
         for segment in 0..SEGMENTS {
             let revoked = self.world.shared(FRONTEND, request.reference(segment)).revoke();
             assert!(revoked, "disk {}: a page is in use after it was unmapped", request.disk);
-            self.list(KernelLock::Granter, |listed| listed.remove(vcpu));
+            self.list(vcpu, KernelLock::Granter, -1);
         }
         assert_eq!(self.misplaced(&request), 0, "disk {}: words are not where they belong", request.disk);
         let disk = &self.disks[request.disk];
@@ -394,21 +394,12 @@ impl<K: Kernel> Listed<K> {
         Self { lock: K::new_lock(), pages: Guarded::new(0) }
     }
 
-    /// A page comes.
-    fn add(&self, vcpu: &Vcpu) {
-        self.locked(vcpu, |pages| pages.set(pages.get() + 1));
-    }
-
-    /// A page goes.
-    fn remove(&self, vcpu: &Vcpu) {
-        self.locked(vcpu, |pages| pages.set(pages.get().wrapping_sub(1)));
-    }
-
-    fn locked(&self, vcpu: &Vcpu, section: impl FnOnce(&Guarded)) {
+    fn change(&self, vcpu: &Vcpu, change: i32) {
+        let section = || self.pages.set(self.pages.get().wrapping_add_signed(change));
         if mutant!("grants-kernel-unlocked": false => true) {
-            return section(&self.pages);
+            return section();
         }
         let taken = (Taken::Kernel, core::ptr::from_ref(self).addr());
-        vcpu.locked::<K, _>(taken, &self.lock, || section(&self.pages));
+        vcpu.locked::<K, _>(taken, &self.lock, section);
     }
 }

@@ -199,7 +199,7 @@ fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
 fn the_posted_order_of_a_swap_is_abba_until_fixed() {
     assert_eq!(complaint::<Posted<Tickets>>(1, 2), None);
     let posted = complaint::<Posted<Tickets>>(2, 1).expect("2 before 1 is caught");
-    assert!(posted.contains("Entry 1 comes before a lock that is held"), "{posted}");
+    assert!(posted.contains("Entry(1) comes before a lock that is held"), "{posted}");
     for (a, b) in [(1, 2), (2, 1)] {
         assert_eq!(complaint::<Split<Tickets>>(a, b), None);
         assert_eq!(complaint::<Cleaned<Tickets>>(a, b), None);
@@ -209,7 +209,7 @@ fn the_posted_order_of_a_swap_is_abba_until_fixed() {
 #[test]
 fn the_posted_swap_of_an_entry_with_itself_locks_twice_until_fixed() {
     let posted = complaint::<Posted<Tickets>>(3, 3).expect("the same lock twice is caught");
-    assert!(posted.contains("Entry 3 is held already"), "{posted}");
+    assert!(posted.contains("Entry(3) is held already"), "{posted}");
     assert_eq!(complaint::<Split<Tickets>>(3, 3), None);
     assert_eq!(complaint::<Cleaned<Tickets>>(3, 3), None);
 }

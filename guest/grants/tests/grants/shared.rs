@@ -56,7 +56,6 @@ impl<K: Kernel> Scheme for Posted<K> {
     type TableLock = UnfairRwLock;
     type TableDomain = K::Domain;
     const MAP: MapLocking = <Split<K>>::MAP;
-    const LOOK_LOCKED: bool = <Split<K>>::LOOK_LOCKED;
     const MAPTRACK: MaptrackLocking = <Split<K>>::MAPTRACK;
     const SWAP: SwapLocking = SwapLocking::AsGiven;
 

@@ -12,12 +12,12 @@
 #[expect(dead_code, reason = "not every part of a page table in miniature has an order of its own")]
 #[path = "../../src/machine/frames.rs"]
 mod frames;
+#[expect(dead_code, reason = "more statuses than are met here, and no requests")]
+#[path = "../../src/interface/mod.rs"]
+mod interface;
 #[expect(dead_code, reason = "swaps and hostile writes have no order")]
 #[path = "../../src/tables/shared.rs"]
 mod shared;
-#[expect(dead_code, reason = "more statuses than are met here")]
-#[path = "../../src/interface/status.rs"]
-mod status;
 #[expect(dead_code, reason = "looks at rest have no order")]
 #[path = "../../src/machine/window.rs"]
 mod window;
@@ -25,11 +25,6 @@ mod window;
 /// Atomics of the modules.
 mod locking {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-}
-
-/// How they fail.
-mod interface {
-    pub(crate) use super::status::Status;
 }
 
 /// As the crate's own.

@@ -172,14 +172,6 @@ named! {
     }
 }
 
-impl Event {
-    /// The index of this event's counter.
-    #[inline(always)]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
-
 const _: () = assert!(Event::COUNT <= 64, "a set of events fits a `u64`");
 
 /// Activity of a CPU as seen by the host.

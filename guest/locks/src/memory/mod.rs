@@ -48,31 +48,8 @@ impl Statistic {
 #[cfg(not(liveness))]
 pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 
-/// A point in time that one lock protects, and no protocol depends on: not modelled either.
-///
-/// Two halves, for not every target has 64-bit atomics, and none that a lock protects needs one.
-#[derive(Debug)]
-pub(crate) struct Time([core::sync::atomic::AtomicU32; 2]);
-
-impl Time {
-    pub(crate) const fn new() -> Self {
-        Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
-    }
-
-    /// Relaxed: the caller holds the lock.
-    pub(crate) fn get(&self) -> u64 {
-        let [low, high] = &self.0;
-        u64::from(high.load(core::sync::atomic::Ordering::Relaxed)) << 32
-            | u64::from(low.load(core::sync::atomic::Ordering::Relaxed))
-    }
-
-    /// As [`get`](Self::get).
-    pub(crate) fn set(&self, ticks: u64) {
-        let [low, high] = &self.0;
-        low.store(ticks as u32, core::sync::atomic::Ordering::Relaxed);
-        high.store((ticks >> 32) as u32, core::sync::atomic::Ordering::Relaxed);
-    }
-}
+/// A point in time that one lock protects, and no protocol depends on: never modelled, and the lower half of the ticks there, too.
+pub(crate) use core::sync::atomic::AtomicUsize as Time;
 
 /// Orders this CPU against its own interrupts; the model checkers have none.
 #[cfg(any(loom, shuttle))]
@@ -164,17 +141,3 @@ const _: () = {
     assert!(align_of::<CachePadded<u8>>() == 128);
     assert!(size_of::<CachePadded<u8>>() == 128);
 };
-
-#[cfg(all(test, not(any(loom, shuttle, liveness))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_what_it_was_set_to() {
-        let time = Time::new();
-        for ticks in [0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX] {
-            time.set(ticks);
-            assert_eq!(time.get(), ticks);
-        }
-    }
-}

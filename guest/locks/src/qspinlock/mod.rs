@@ -157,7 +157,7 @@ use crate::{
     contract::{Activity, Event, Lock, Platform, Point, poll, sealed},
     faults::mutant::mutant,
     memory::{AtomicU32, MODELLED, Ordering::*, fresh},
-    waiting::Code,
+    waiting::{Code, await_next},
 };
 
 pub use domain::QSpinDomain;
@@ -278,8 +278,8 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
     // Q0, Q9: the node is this CPU's from `enter` to `leave`.
     let cpu = platform.cpu();
     let per_cpu = shared.cpu(cpu);
-    let level = per_cpu.nesting().enter();
-    match per_cpu.node(level) {
+    let level = per_cpu.own.nesting.enter();
+    match per_cpu.nodes.get(level) {
         Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),
         // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
         // own stack.
@@ -290,7 +290,7 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
             }
         }
     }
-    per_cpu.nesting().leave();
+    per_cpu.own.nesting.leave();
 }
 
 /// Q1 to Q8: acquires the lock through the queue.
@@ -384,23 +384,13 @@ pub(crate) fn hand_over<'a, P: Platform>(
     node: &Node,
     verdict: u32,
 ) -> (Code, &'a Node) {
-    let next = await_next(shared.platform, node);
+    // The link of Q4, which is on its way.
+    let next = Code::from_raw(await_next(shared.platform, &node.next)).expect("a link names a node");
     let next_node = shared.node(next);
     // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
     next_node.locked.store(verdict, mutant!("relaxed-hand-over": Release => Relaxed));
     shared.platform.point(Point::HandedOver);
     (next, next_node)
-}
-
-/// Q8: the successor of a node that is not the last one; its link is on the way.
-fn await_next<P: Platform>(platform: &P, node: &Node) -> Code {
-    loop {
-        // Acquire: pairs with the link in Q4.
-        if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
-            return next;
-        }
-        platform.pause();
-    }
 }
 
 /// How often N1 looks at the word. On x86 a handoff is shorter than this, unless its CPU has been

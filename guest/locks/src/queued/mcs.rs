@@ -20,7 +20,7 @@ use crate::{
     contract::{Activity, Lock, Platform, Queues, domain},
     faults::mutant::mutant,
     memory::{AtomicU32, CachePadded, Ordering::*, array, fresh},
-    waiting::{SLOTS, SlotCode, Slots},
+    waiting::{SLOTS, SlotCode, Slots, await_next},
 };
 
 /// MCS lock.
@@ -97,19 +97,6 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
             self.platform.pause();
         }
     }
-
-    /// The successor of a node that is not the last one: its link is on the way.
-    #[inline]
-    fn await_next(&self, node: &Node) -> SlotCode {
-        loop {
-            // Acquire: pairs with the link in `wait_behind`.
-            let next = node.next.load(Acquire);
-            if next != 0 {
-                return SlotCode(next);
-            }
-            self.platform.pause();
-        }
-    }
 }
 
 fresh!(PerCpu {
@@ -165,7 +152,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
                 .compare_exchange(code.0, 0, mutant!("mcs-relaxed-unlock": Release => Relaxed), Relaxed)
                 .is_ok();
         if !mutant!("mcs-forget-late-link": alone => known == 0) {
-            let next = if known != 0 { SlotCode(known) } else { domain.await_next(node) };
+            let next = SlotCode(if known != 0 { known } else { await_next(&domain.platform, &node.next) });
             // Release: pairs with the wait in `wait_behind`.
             domain.node(next).locked.store(1, mutant!("mcs-relaxed-hand-over": Release => Relaxed));
         }

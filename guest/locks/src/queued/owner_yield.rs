@@ -55,7 +55,7 @@ use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
     memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, fence, fresh},
-    waiting::{Code, LEVELS, Nesting},
+    waiting::{Code, LEVELS, Nesting, await_next},
 };
 
 const LOCKED: u32 = 1;
@@ -243,13 +243,8 @@ impl OwnerYield {
 
         // G6
         if !last {
-            let next = loop {
-                // Acquire: pairs with the link in G2.
-                if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
-                    break next;
-                }
-                platform.pause();
-            };
+            // The link of G2.
+            let next = Code::from_raw(await_next(platform, &node.next)).expect("a link names a node");
             // Release: pairs with the wait in G3.
             domain.node(next).locked.store(1, Release);
             platform.point(Point::HandedOver);

@@ -64,7 +64,7 @@
 //! # What differs from Linux
 //! The clock is read every 16 rounds instead of every 65,536. There is no test-and-set form.
 
-use core::{fmt, marker::PhantomData, ptr};
+use core::{marker::PhantomData, ptr};
 
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
@@ -171,17 +171,6 @@ pub enum LockError {
     /// The lock did not become free in time.
     TimedOut,
 }
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deadlock => "the caller would wait for itself",
-            Self::TimedOut => "the lock did not become free in time",
-        })
-    }
-}
-
-impl core::error::Error for LockError {}
 
 /// Locks that a table has room for; deeper ones are not watched.
 const MOST: usize = if MODELLED { 2 } else { 31 };
@@ -342,15 +331,15 @@ impl<P: Platform> Waiter<'_, P> {
         platform.count(Event::LockSlowpath, 1);
 
         let per_cpu = shared.cpu(self.cpu);
-        let level = per_cpu.nesting().enter();
-        let taken = match per_cpu.node(level).filter(|_| self.may_queue(level)) {
+        let level = per_cpu.own.nesting.enter();
+        let taken = match per_cpu.nodes.get(level).filter(|_| self.may_queue(level)) {
             Some(node) => self.queue::<W>(Code::new(self.cpu, level), node),
             None => {
                 platform.count(Event::LockNoNode, 1);
                 if try_lock(word) { Ok(()) } else { Err(LockError::Deadlock) }
             }
         };
-        per_cpu.nesting().leave();
+        per_cpu.own.nesting.leave();
         taken
     }
 

@@ -45,7 +45,7 @@
 pub mod per_cpu;
 
 use crate::{
-    contract::{Activity, Domain, Lock, Platform, Point, RwLock, wait_until},
+    contract::{Activity, Domain, Lock, Platform, Point, RwLock, poll, wait_until},
     faults::mutant::mutant,
     memory::{AtomicU32, Ordering::*, const_unless_loom, fresh},
 };
@@ -88,25 +88,15 @@ impl UnfairRwLock {
     #[cold]
     #[inline(never)]
     fn read_slow<P: Platform>(&self, platform: &P) {
-        loop {
-            // Relaxed: only a hint when to try; `enter` is what acquires.
-            wait_until(platform, Activity::Waiter, || self.word.load(Relaxed) & WRITER == 0);
-            if self.enter() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `enter` is what acquires.
+        poll(platform, || self.word.load(Relaxed) & WRITER == 0, || self.enter());
     }
 
     #[cold]
     #[inline(never)]
     fn write_slow<P: Platform>(&self, platform: &P) {
-        loop {
-            // Relaxed: only a hint when to try; `claim` is what acquires.
-            wait_until(platform, Activity::Waiter, || self.word.load(Relaxed) == 0);
-            if self.claim() {
-                return;
-            }
-        }
+        // Relaxed: only a hint when to try; `claim` is what acquires.
+        poll(platform, || self.word.load(Relaxed) == 0, || self.claim());
     }
 }
 

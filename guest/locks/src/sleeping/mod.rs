@@ -29,7 +29,7 @@ pub mod rwsem;
 use osq::Layout;
 
 use crate::{
-    contract::{Domain, Event, Platform, Point},
+    contract::{Activity, Domain, Event, Platform, Point},
     faults::mutant::mutant,
     memory::{AtomicU32, CachePadded, Ordering::*, Time, array, const_unless_loom, fence, fresh},
     waiting::{KickStamp, OF_SLEEPING_LOCKS, Patience},
@@ -80,7 +80,7 @@ fresh!(Sleeper {
     state: AtomicU32::new(WOKEN),
     shares: AtomicU32::new(0),
     parked: AtomicU32::new(0),
-    deadline: Time::new(),
+    deadline: Time::new(0),
     kicked: KickStamp::new(),
 });
 
@@ -128,6 +128,20 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         if self.platform.is_preempted_for_the_record(owner as usize - 1) {
             self.platform.count(Event::OwnerSpinPreempted, 1);
         }
+    }
+
+    /// Spins by `spin` as head of `queue`. Whether that took the lock; `false` also if this CPU did not become head.
+    pub(crate) fn spin_as_head(&self, queue: &Osq<L>, spin: impl FnOnce() -> bool) -> bool {
+        if !queue.lock(&self.queue, &self.platform, || false) {
+            return false;
+        }
+        self.platform.announce(Activity::Head);
+        let taken = spin();
+        queue.unlock(&self.queue, &self.platform);
+        if !taken {
+            self.platform.announce(Activity::Waiter);
+        }
+        taken
     }
 
     /// S2 to S4: sleeps until woken, or for no reason. The caller has been put to sleep under the lock of a list.
@@ -256,7 +270,9 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
 
     /// Whether the patience of `number`, of this list, is over.
     pub(crate) fn is_overdue(&self, number: u32) -> bool {
-        self.domain.platform.now() >= self.domain.sleeper(number).deadline.get()
+        let deadline = self.domain.sleeper(number).deadline.load(Relaxed);
+        // The sign of a difference: it is far below half of what a word holds.
+        (self.domain.platform.now() as usize).wrapping_sub(deadline).cast_signed() >= 0
     }
 
     /// Puts the calling CPU at the end.
@@ -265,7 +281,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         let sleeper = self.domain.sleeper(me);
         sleeper.next.store(0, Relaxed);
         sleeper.shares.store(u32::from(shares), Relaxed);
-        sleeper.deadline.set(self.domain.platform.now().saturating_add(patience));
+        sleeper.deadline.store(self.domain.platform.now().wrapping_add(patience) as usize, Relaxed);
         match self.list.last.load(Relaxed) {
             0 => self.list.first.store(me, Relaxed),
             last => self.domain.sleeper(last).next.store(me, Relaxed),
@@ -315,8 +331,12 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
             let next = self.domain.sleeper(number).next.load(Relaxed);
             if self.shares(number) {
                 self.unlink(before, number, next);
-                link(self.domain, &mut taken_first, &mut taken_last, number);
-                taken += 1;
+                self.domain.sleeper(number).next.store(0, Relaxed);
+                match taken_last {
+                    0 => taken_first = number,
+                    last => self.domain.sleeper(last).next.store(number, Relaxed),
+                }
+                (taken_last, taken) = (number, taken + 1);
             } else if past_others {
                 before = number;
             } else {
@@ -336,20 +356,6 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
             self.list.last.store(before, Relaxed);
         }
     }
-}
-
-fn link<P, L, const CPUS: usize>(
-    domain: &SleepDomain<P, L, CPUS>,
-    first: &mut u32,
-    last: &mut u32,
-    number: u32,
-) {
-    domain.sleeper(number).next.store(0, Relaxed);
-    match *last {
-        0 => *first = number,
-        last => domain.sleeper(last).next.store(number, Relaxed),
-    }
-    *last = number;
 }
 
 impl<P: Platform, L: Layout, const CPUS: usize> Drop for Held<'_, P, L, CPUS> {

@@ -62,19 +62,12 @@ pub struct Mutex<L = Packed> {
     list: WaitList,
 }
 
-/// Result of looking at the word for the calling CPU.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Try {
-    Taken,
-    /// Number of the CPU that owns it, or that it is kept for.
-    Owned(u32),
-}
-
 fresh!(pub Mutex<L: Layout> { word: AtomicU32::new(0), queue: Osq::new(), list: WaitList::new() });
 
 impl<L: Layout> Mutex<L> {
-    /// (0, w) -> (me, w), or (me, PICKUP + w) -> (me, w). With `insist`, (a, w) -> (a, HANDOFF + w) if neither.
-    fn take(&self, me: u32, insist: bool) -> Try {
+    /// (0, w) -> (me, w), or (me, PICKUP + w) -> (me, w). With `insist`, (a, w) -> (a, HANDOFF + w) if neither. Fails with the
+    /// number of the CPU that owns it, or that it is kept for.
+    fn take(&self, me: u32, insist: bool) -> Result<(), u32> {
         // Relaxed: the exchange validates the value.
         let mut seen = self.word.load(Relaxed);
         loop {
@@ -85,13 +78,13 @@ impl<L: Layout> Mutex<L> {
             } else if insist && seen & (HANDOFF | PICKUP) == 0 {
                 seen | HANDOFF
             } else {
-                return Try::Owned(owner);
+                return Err(owner);
             };
             // Acquire: pairs with M6.
             let acquire = mutant!("mutex-relaxed-take": Acquire => Relaxed);
             match self.word.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
-                Ok(_) if mine => return Try::Taken,
-                Ok(_) => return Try::Owned(owner),
+                Ok(_) if mine => return Ok(()),
+                Ok(_) => return Err(owner),
                 Err(now) => seen = now,
             }
         }
@@ -110,22 +103,14 @@ impl<L: Layout> Mutex<L> {
 
     /// M1, queued. `true` if that took the lock.
     fn spin_in_queue<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        let platform = &domain.platform;
         // Relaxed: a hint.
         let owner = self.word.load(Relaxed) >> OWNER_SHIFT;
         if owner != 0 && !domain.is_running(owner) {
             return false;
         }
-        if !self.queue.lock(&domain.queue, platform, || false) {
-            platform.count(Event::MutexOptFail, 1);
-            return false;
-        }
-        platform.announce(Activity::Head);
-        let taken = self.spin(domain);
-        self.queue.unlock(&domain.queue, platform);
+        let taken = domain.spin_as_head(&self.queue, || self.spin(domain));
         if !taken {
-            platform.count(Event::MutexOptFail, 1);
-            platform.announce(Activity::Waiter);
+            domain.platform.count(Event::MutexOptFail, 1);
         }
         taken
     }
@@ -134,7 +119,7 @@ impl<L: Layout> Mutex<L> {
     fn spin<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
         let me = domain.me();
         loop {
-            let Try::Owned(owner) = self.take(me, false) else { return true };
+            let Err(owner) = self.take(me, false) else { return true };
             // Relaxed: a hint when to try again.
             while self.word.load(Relaxed) >> OWNER_SHIFT == owner {
                 if !domain.is_running(owner) {
@@ -155,7 +140,7 @@ impl<L: Layout> Mutex<L> {
             self.word.fetch_or(WAITERS, Relaxed);
         }
         // M3's look, before M2, as no other CPU can come between the two.
-        if self.take(me, false) == Try::Taken {
+        if self.take(me, false).is_ok() {
             return self.stop_waiting(&list);
         }
         list.append(false, 0);
@@ -168,13 +153,13 @@ impl<L: Layout> Mutex<L> {
             }
             // M4. Only the first is ever woken, and it stays first until it has left.
             domain.platform.announce(Activity::Head);
-            let taken = self.take(me, true) == Try::Taken || self.spin(domain);
+            let taken = self.take(me, true).is_ok() || self.spin(domain);
             let list = self.list.hold(domain);
             if !taken {
                 // M3
                 list.fall_asleep();
             }
-            if taken || self.take(me, false) == Try::Taken {
+            if taken || self.take(me, false).is_ok() {
                 list.remove_first();
                 return self.stop_waiting(&list);
             }

@@ -60,42 +60,37 @@ pub trait Layout: sealed::Sealed + Send + Sync + Sized + 'static {
     const KIND: Kind;
 }
 
-/// One line for a node; every waiter polls the line that its predecessor's neighbours write to.
-#[derive(Debug)]
-pub enum Packed {}
-
-/// `cpu` on a line of its own.
-#[derive(Debug)]
-pub enum Split {}
-
-/// As packed, but a waiter keeps what it has read.
-#[derive(Debug)]
-pub enum Cached {}
-
-/// A node says who is in front of it, not whose it is.
-#[derive(Debug)]
-pub enum PrevCpu {}
-
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Packed,
-    Split,
-    Cached,
-    PrevCpu,
-}
-
+/// Declares the layouts, and the enum of them that code asks.
 macro_rules! layouts {
-    ($($layout:ident)+) => {$(
+    ($($(#[$documentation:meta])* $layout:ident)+) => {
+        #[doc(hidden)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $($layout,)+
+        }
+
+        $($(#[$documentation])*
+        #[derive(Debug)]
+        pub enum $layout {}
+
         impl sealed::Sealed for $layout {}
 
         impl Layout for $layout {
             const KIND: Kind = Kind::$layout;
-        }
-    )+};
+        })+
+    };
 }
 
-layouts! { Packed Split Cached PrevCpu }
+layouts! {
+    /// One line for a node; every waiter polls the line that its predecessor's neighbours write to.
+    Packed
+    /// `cpu` on a line of its own.
+    Split
+    /// As packed, but a waiter keeps what it has read.
+    Cached
+    /// A node says who is in front of it, not whose it is.
+    PrevCpu
+}
 
 /// An optimistic spin queue.
 #[derive(Debug)]
@@ -216,8 +211,7 @@ impl<L: Layout> Osq<L> {
     #[cold]
     #[inline(never)]
     fn hand_over<P: Platform, const CPUS: usize>(&self, nodes: &OsqNodes<L, CPUS>, platform: &P, me: u32) {
-        let next = self.await_next(nodes, platform, me, 0);
-        if let Some(next) = next {
+        if let Some(next) = self.await_next(nodes, platform, me, 0) {
             // Release: pairs with the waits in `wait` and A.
             nodes.links(next).locked.store(1, mutant!("osq-relaxed-hand-over": Release => Relaxed));
         }

@@ -463,23 +463,13 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
 
     /// E5.
     fn spin_in_queue<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        let platform = &domain.platform;
         // Relaxed: a hint.
         let owner = self.owner.load(Relaxed);
         let by_readers = owner & READER_OWNED != 0 && !may_spin_on_readers::<R>();
         if owner & NONSPINNABLE != 0 || by_readers || self.is_owner_off(domain, owner) {
             return false;
         }
-        if !self.queue.lock(&domain.queue, platform, || false) {
-            return false;
-        }
-        platform.announce(Activity::Head);
-        let taken = self.spin(domain);
-        self.queue.unlock(&domain.queue, platform);
-        if !taken {
-            platform.announce(Activity::Waiter);
-        }
-        taken
+        domain.spin_as_head(&self.queue, || self.spin(domain))
     }
 
     fn spin<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {

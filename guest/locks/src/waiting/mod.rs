@@ -74,6 +74,18 @@ impl Nesting {
     }
 }
 
+/// Waits for the link to a successor, which is on its way: the raw code of that one. Acquire: pairs with the link.
+#[inline(always)]
+pub(crate) fn await_next<P: Platform>(platform: &P, next: &AtomicU32) -> u32 {
+    loop {
+        let raw = next.load(Acquire);
+        if raw != 0 {
+            return raw;
+        }
+        platform.pause();
+    }
+}
+
 /// Names one of a CPU's [`SLOTS`] nodes: CPU * [`SLOTS`] + slot + 1. The same number stands in a tail and in a link, where 0 is
 /// no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,11 +211,7 @@ pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
 #[derive(Debug)]
 pub(crate) struct KickStamp(Statistic);
 
-impl KickStamp {
-    pub(crate) const fn new() -> Self {
-        Self(Statistic::new(0))
-    }
-}
+fresh!(pub(crate) KickStamp(Statistic::new(0)));
 
 /// Counters of the kicks of one kind of lock.
 pub(crate) struct Kicks {

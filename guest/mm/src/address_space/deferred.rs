@@ -104,10 +104,10 @@ impl<M: Machine> Memory<M> {
     fn begin(&self, batch: u32) -> bool {
         let Deferred { waiting, next, .. } = &self.deferred;
         self.locked(&self.lock, || {
-            let begins = next.length.load(Relaxed) >= batch;
+            let begins = next.length() >= batch;
             if begins {
                 waiting.first.store(next.first.load(Relaxed), Relaxed);
-                waiting.length.store(next.length.load(Relaxed), Relaxed);
+                waiting.length.store(next.length(), Relaxed);
                 next.first.store(NONE, Relaxed);
                 next.length.store(0, Relaxed);
             }

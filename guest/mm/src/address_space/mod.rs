@@ -14,18 +14,16 @@ use crate::{
 pub use page::Memory;
 pub use table::{ENTRIES, PAGE_BYTES, USER_END, USER_START};
 
-// An address space, by itself and with the memory that it is made of.
-
 /// How the fault path is kept from what changes the areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// By `mmap_sem`, held for reading.
+    /// By `mmap_sem`, held for reading (`page_faults`).
     MmapSem,
-    /// By nothing: it validates.
+    /// By nothing: it validates a sequence count of the area (`speculative`).
     Speculative,
-    /// By nothing either, with areas that are given back late instead of references to them.
+    /// By nothing either, with areas that are given back late instead of references to them (`deferred`).
     SpeculativeSrcu,
-    /// By the lock of the area.
+    /// By the lock of the area (`vma_lock`).
     PerVma,
 }
 

@@ -4,7 +4,7 @@ use haltkick_locks::Lock as _;
 
 use crate::contract::{Event, Machine};
 use crate::records::vma::{self, Vma};
-use crate::records::{CpuList, Deferred, FREE, List, NONE, Ordering::Relaxed, Page, Records, USED};
+use crate::records::{CpuList, Deferred, FREE, List, Ordering::Relaxed, Page, Records, USED};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
@@ -21,12 +21,6 @@ pub struct Memory<M: Machine> {
     pub(crate) vmas: List,
     /// Areas that are not free yet.
     pub(crate) deferred: Deferred,
-}
-
-/// Pages on their way to be freed together, after one invalidation.
-pub(crate) struct Gather {
-    first: u32,
-    pub(crate) length: u32,
 }
 
 impl<M: Machine> Memory<M> {
@@ -67,16 +61,16 @@ impl<M: Machine> Memory<M> {
 
     /// Pages in use, page tables included. Exact while no CPU allocates or frees.
     pub fn used_pages(&self) -> usize {
-        let of_cpus = self.records.cpus.iter().map(|list| list.pages.length.load(Relaxed));
-        self.records.pages.len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
+        let of_cpus = self.records.cpus.iter().map(|list| list.pages.length());
+        self.records.pages.len() - (self.pages.length() + of_cpus.sum::<u32>()) as usize
     }
 
     /// Areas in use. Exact while no CPU maps or unmaps.
     pub fn used_vmas(&self) -> usize {
-        self.records.vmas.len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
+        self.records.vmas.len() - (self.vmas.length() + self.deferred.slots()) as usize
     }
 
-    fn push(&self, list: &List, page: u32) {
+    pub(crate) fn push(&self, list: &List, page: u32) {
         list.push(page, &self.page(page).next);
     }
 
@@ -120,7 +114,7 @@ impl<M: Machine> Memory<M> {
         assert!(self.page(page).state.swap(FREE, Relaxed) == USED, "page {page} was freed twice");
         let list = &self.of_this_cpu().pages;
         self.push(list, page);
-        if list.length.load(Relaxed) > self.most_kept() {
+        if list.length() > self.most_kept() {
             self.locked(&self.lock, || {
                 for _ in 0..BATCH {
                     let Some(page) = self.pop(list) else { break };
@@ -130,17 +124,9 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    pub(crate) fn gather(&self, gather: &mut Gather, page: u32) {
-        self.page(page).next.store(gather.first, Relaxed);
-        *gather = Gather { first: page, length: gather.length + 1 };
-    }
-
-    pub(crate) fn free_all(&self, gather: Gather) {
-        let mut page = gather.first;
-        while page != NONE {
-            let next = self.page(page).next.load(Relaxed);
+    pub(crate) fn free_all(&self, pages: &List) {
+        while let Some(page) = self.pop(pages) {
             self.free(page);
-            page = next;
         }
     }
 
@@ -183,8 +169,4 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn free_vma(&self, index: u32) {
         self.locked(&self.lock, || self.push_vma(&self.vmas, index));
     }
-}
-
-impl Gather {
-    pub(crate) const EMPTY: Self = Self { first: NONE, length: 0 };
 }

@@ -3,7 +3,6 @@
 
 use haltkick_locks::{RwLock as _, mutant::mutant};
 
-use super::page::Gather;
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
 use crate::contract::{Error, Event, Machine, Step};
@@ -97,12 +96,11 @@ impl<'a, M: Machine> Space<'a, M> {
     pub fn discard(self, start: u64, bytes: u64) -> Result<(), Error> {
         let end = check(start, bytes)?;
         self.mm.semaphore.read(self.memory.machine.sleepers());
-        let mut pages = Gather::EMPTY;
-        self.take_pages(start, end, &mut pages);
-        if pages.length > 0 {
+        let pages = self.take_pages(start, end);
+        if pages.length() > 0 {
             self.invalidate(start, bytes, false);
         }
-        self.memory.free_all(pages);
+        self.memory.free_all(&pages);
         self.mm.semaphore.read_unlock(self.memory.machine.sleepers(), ());
         Ok(())
     }
@@ -347,15 +345,14 @@ impl<'a, M: Machine> Space<'a, M> {
     fn take_range(self, start: u64, end: u64) {
         let floor = self.tree().last_below(start).map_or(USER_START, |low| self.memory.vma(low).end());
         let ceiling = self.tree().find(end).map_or(USER_END, |high| self.memory.vma(high).start());
-        let (mut pages, mut tables) = (Gather::EMPTY, Gather::EMPTY);
-        self.take_pages(start, end, &mut pages);
+        let pages = self.take_pages(start, end);
         let (floor, ceiling) = mutant!("mm-ignore-neighbours": (floor, ceiling) => (USER_START, USER_END));
-        self.take_tables(start, end, floor, ceiling, &mut tables);
-        if mutant!("mm-no-invalidation": pages.length + tables.length > 0 => false) {
-            self.invalidate(start, end - start, tables.length > 0);
+        let tables = self.take_tables(start, end, floor, ceiling);
+        if mutant!("mm-no-invalidation": pages.length() + tables.length() > 0 => false) {
+            self.invalidate(start, end - start, tables.length() > 0);
         }
-        self.memory.free_all(pages);
-        self.memory.free_all(tables);
+        self.memory.free_all(&pages);
+        self.memory.free_all(&tables);
     }
 
     fn invalidate(self, start: u64, bytes: u64, tables: bool) {

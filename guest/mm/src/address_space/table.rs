@@ -8,10 +8,9 @@
 use haltkick_locks::{Lock as _, mutant::mutant};
 
 use super::Space;
-use super::page::Gather;
 use crate::contract::{Error, Machine};
 use crate::records::vma::{READ, WRITE};
-use crate::records::{AtomicU64, Ordering::*};
+use crate::records::{AtomicU64, List, Ordering::*};
 
 /// Bits of an address that choose an entry of one level. A model is small so that it can be explored, and under Miri a table of
 /// 512 entries takes as long as a test.
@@ -164,15 +163,17 @@ impl<'a, M: Machine> Space<'a, M> {
     }
 
     /// Takes the pages out of a range. They are not to be freed before an invalidation.
-    pub(crate) fn take_pages(self, from: u64, to: u64, gather: &mut Gather) {
+    pub(crate) fn take_pages(self, from: u64, to: u64) -> List {
+        let pages = List::new();
         self.for_each_entry(from, to, |slot| {
             // Most are empty, and an exchange is expensive. Filling one needs the page lock.
             if slot.load(Relaxed) != 0
                 && let Some(page) = self.page_of(slot.swap(0, Relaxed))
             {
-                self.memory.gather(gather, page);
+                self.memory.push(&pages, page);
             }
         });
+        pages
     }
 
     /// Gives all pages of a range the access that `flags` say. Whether there were any.
@@ -215,28 +216,30 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Takes out the page tables of a range that nothing between `floor` and `ceiling` needs. They are not to
     /// be freed before an invalidation.
-    pub(crate) fn take_tables(self, from: u64, to: u64, floor: u64, ceiling: u64, gather: &mut Gather) {
+    pub(crate) fn take_tables(self, from: u64, to: u64, floor: u64, ceiling: u64) -> List {
+        let tables = List::new();
         for level in 1..LEVELS {
             let bytes = span(level);
             let mut start = from / bytes * bytes;
             while start < to {
                 if start >= floor && start + bytes <= ceiling {
-                    self.take_table(start, level, gather);
+                    self.take_table(start, level, &tables);
                 }
                 start += bytes;
             }
         }
+        tables
     }
 
     /// Takes out the table that the entry of `level` for `address` refers to.
-    fn take_table(self, address: u64, level: u32, gather: &mut Gather) {
+    fn take_table(self, address: u64, level: u32, tables: &List) {
         let Some(parent) = self.find_table(address, level) else { return };
         let slot = self.memory.machine.entry(parent, index(address, level));
         let Some(table) = self.page_of(slot.load(Relaxed)) else { return };
         // Without its page lock: a speculative fault that still gets that one finds its sequence changed, since
         // `take_pages` has held it after the mark.
         self.memory.locked(&self.mm.table_lock, || mutant!("mm-keep-table": slot.store(0, Relaxed) => ()));
-        self.memory.gather(gather, table);
+        self.memory.push(tables, table);
     }
 }
 

@@ -4,8 +4,6 @@ use haltkick_locks::{Lock, Platform, RwLock, named};
 
 use crate::records::{AtomicU64, Ordering::Relaxed};
 
-// Services that the memory manager needs from the machine.
-
 /// Memory, translation hardware and locks, as seen by the memory manager.
 ///
 /// # What the memory manager relies on

@@ -28,25 +28,21 @@ use crate::contract::{Access, Error, Event, Machine, Step};
 use crate::records::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
 
-/// Why it was given up.
-enum Abort {
-    Counted(Event),
-    Wrong,
-    OutOfMemory,
-}
-
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some((index, inside)) = self.hold_area(address) else { return Err(None) };
-        self.memory.machine.step(Step::VmaHeld);
-        let (event, attempt) = match self.speculate(index, address, access) {
-            Ok(()) => (Some(Event::SpeculativePgfault), Ok(Ok(()))),
-            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Ok(Err(Error::NotAllowed))),
-            Err(Abort::OutOfMemory) => (None, Ok(Err(Error::OutOfMemory))),
-            Err(Abort::Counted(event)) => (Some(event), Err(None)),
+        let held = match self.mm.scheme {
+            Scheme::SpeculativeSrcu => self.enter_and_find(address),
+            _ => self.get_area(address),
         };
-        if let Some(event) = event {
-            self.memory.machine.event(event, 1);
+        let Some((index, inside)) = held else { return Err(None) };
+        self.memory.machine.step(Step::VmaHeld);
+        let attempt = self.speculate(index, address, access);
+        match attempt {
+            Ok(Ok(())) => self.memory.machine.event(Event::SpeculativePgfault, 1),
+            Ok(Err(Error::NotAllowed)) => self.memory.machine.event(Event::SpfVmaAccess, 1),
+            // Out of memory, which has been counted.
+            Ok(Err(_)) => {}
+            Err(event) => self.memory.machine.event(event, 1),
         }
         match inside {
             Some(inside) => self.memory.leave(inside),
@@ -54,27 +50,18 @@ impl<M: Machine> Space<'_, M> {
             None if attempt.is_err() => return Err(Some(index)),
             None => self.put_area(index),
         }
-        attempt
+        attempt.map_err(|_| None)
     }
 
-    /// The area at or above `address`, kept from being used anew: by a reference, if this fault has not counted itself in.
-    fn hold_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
-        match self.mm.scheme {
-            Scheme::SpeculativeSrcu => {
-                self.enter_and_find(address).map(|(index, inside)| (index, Some(inside)))
-            }
-            _ => self.get_area(address).map(|index| (index, None)),
-        }
-    }
-
-    /// Finds the area without the tree's lock, and without a reference.
-    fn enter_and_find(self, address: u64) -> Option<(u32, Inside)> {
+    /// Finds the area at or above `address` without the tree's lock. Kept from being used anew by this fault, which has counted
+    /// itself in.
+    fn enter_and_find(self, address: u64) -> Option<(u32, Option<Inside>)> {
         let inside = self.memory.enter();
         let seen = self.mm.tree_sequence.read();
         let found = self.tree().find(address);
         let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
         if let (true, Some(index)) = (is_whole, found) {
-            return Some((index, inside));
+            return Some((index, Some(inside)));
         }
         self.memory.leave(inside);
         if !is_whole {
@@ -83,8 +70,8 @@ impl<M: Machine> Space<'_, M> {
         None
     }
 
-    /// The area at or above `address`, with a reference.
-    fn get_area(self, address: u64) -> Option<u32> {
+    /// Finds the area at or above `address`. Kept from being used anew by a reference.
+    fn get_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
         self.mm.tree_lock.read(self.memory.machine.spins());
         let found = self.tree().find(address);
         if let Some(index) = found {
@@ -92,47 +79,47 @@ impl<M: Machine> Space<'_, M> {
             self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
         }
         self.mm.tree_lock.read_unlock(self.memory.machine.spins(), ());
-        found
+        found.map(|index| (index, None))
     }
 
-    fn speculate(self, index: u32, address: u64, access: Access) -> Result<(), Abort> {
+    /// How the fault ends, or which event says why it is given up.
+    fn speculate(self, index: u32, address: u64, access: Access) -> Result<Result<(), Error>, Event> {
         let machine = &self.memory.machine;
         let area = self.memory.vma(index);
-        let changed = Abort::Counted(Event::SpfVmaChanged);
         let seen = area.sequence.read();
         if mutant!("spf-ignore-odd": !seen.is_multiple_of(2) => false) {
-            return Err(changed);
+            return Err(Event::SpfVmaChanged);
         }
         machine.step(Step::SequenceRead);
         let flags = area.flags();
         if flags & mutant!("spf-ignore-special": SPECIAL => 0) != 0 {
-            return Err(Abort::Counted(Event::SpfVmaNotsup));
+            return Err(Event::SpfVmaNotsup);
         }
         if mutant!("spf-ignore-anon": flags & ANON == 0 => false) {
-            return Err(Abort::Counted(Event::SpfVmaNoanon));
+            return Err(Event::SpfVmaNoanon);
         }
         if mutant!("spf-ignore-bounds": !area.covers(address) => false) {
-            return Err(changed);
+            return Err(Event::SpfVmaChanged);
         }
         if mutant!("spf-ignore-access": !allows(flags, access) => false) {
             // The values may be half of a change: an error counts only if the area is still.
             let is_still = mutant!("spf-refuse-at-once": area.sequence.is_still(seen) => true);
-            return Err(if is_still { Abort::Wrong } else { changed });
+            return if is_still { Ok(Err(Error::NotAllowed)) } else { Err(Event::SpfVmaChanged) };
         }
         machine.step(Step::Checked);
         let leaf = mutant!("spf-make-tables": self.find_leaf(address) => self.make_leaf(address).ok());
-        let leaf = leaf.ok_or(Abort::Counted(Event::SpfVmaNotsup))?;
+        let leaf = leaf.ok_or(Event::SpfVmaNotsup)?;
         machine.step(Step::Walked);
         if mutant!("spf-no-look-after-walk": !area.sequence.is_still(seen) => false) {
-            return Err(changed);
+            return Err(Event::SpfVmaChanged);
         }
         let slot = self.entry(leaf);
         if slot.load(Relaxed) != 0 && area.sequence.is_still(seen) {
             // Another CPU was faster, or this one had an old translation.
             machine.event(Event::PgFaultSpurious, 1);
-            return Ok(());
+            return Ok(Ok(()));
         }
-        let page = self.memory.allocate().ok_or(Abort::OutOfMemory)?;
+        let Some(page) = self.memory.allocate() else { return Ok(Err(Error::OutOfMemory)) };
         machine.step(Step::Allocated);
         let installed = self.install_if_unchanged(area, seen, leaf, page, flags);
         match installed {
@@ -143,7 +130,7 @@ impl<M: Machine> Space<'_, M> {
             }
             Err(_) => self.memory.free(page),
         }
-        installed.map(|_| ()).map_err(Abort::Counted)
+        installed.map(|_| Ok(()))
     }
 
     /// Installs `page` unless something changed since the area's sequence was `seen`; `false` if a page is there already.

@@ -22,8 +22,6 @@ pub(crate) use shuttle::sync::atomic::{Ordering, fence};
 /// No page, no area.
 pub(crate) const NONE: u32 = u32::MAX;
 
-// Records of pages and data of each CPU, which never move, and lists of them.
-
 /// Record of a page.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -77,6 +75,10 @@ impl List {
     }
 
     // Relaxed, here and below: a list belongs to a CPU or is under the lock.
+
+    pub(crate) fn length(&self) -> u32 {
+        self.length.load(Relaxed)
+    }
 
     /// Puts `item`, whose link to the next is `next`, in front.
     pub(crate) fn push(&self, item: u32, next: &AtomicU32) {
@@ -151,6 +153,6 @@ impl Deferred {
 
     /// Slots that wait. Exact while no CPU unmaps.
     pub(crate) fn slots(&self) -> u32 {
-        self.waiting.length.load(Relaxed) + self.next.length.load(Relaxed)
+        self.waiting.length() + self.next.length()
     }
 }

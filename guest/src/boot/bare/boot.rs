@@ -11,13 +11,13 @@ use haltkick_hypercalls::{
 };
 
 use crate::boot::entry;
-use crate::cpu::time::now;
+use crate::cpu::time::{now, ticks};
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
 use super::{ground, ground::Zeroed, settings, tables};
+use crate::monitor::hypercall::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 use crate::monitor::record::{self, fail, leave};
-use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
 static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed::new();
 static CONTROL: Zeroed<Control> = Zeroed::new();
@@ -156,7 +156,7 @@ fn lay_out(request: &Request, memory_end: u64) -> &'static BootBlock {
 
 /// The boot block of a request, for the clock that there is.
 fn with_clock(block: &BootBlock, tsc_khz: u64) -> BootBlock {
-    let ticks = |ns: u64| ticks(ns, tsc_khz);
+    let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc_khz) / u128::from(NANOSECOND_TICKS_KHZ)) as u64;
     BootBlock {
         tsc_khz,
         spin_threshold_ticks: ticks(block.spin_threshold_ticks),
@@ -164,11 +164,6 @@ fn with_clock(block: &BootBlock, tsc_khz: u64) -> BootBlock {
         fold_interval_ticks: ticks(block.fold_interval_ticks),
         ..*block
     }
-}
-
-/// Ticks of a clock in a time.
-fn ticks(ns: u64, tsc_khz: u64) -> u64 {
-    (u128::from(ns) * u128::from(tsc_khz) / u128::from(NANOSECOND_TICKS_KHZ)) as u64
 }
 
 /// Returns how to kick: by KVM's hypercall where KVM offers that (and the request does not ask otherwise),
@@ -292,15 +287,15 @@ fn keep_window(boot: &BootBlock, request: &Request) {
     while !(all(&control.started) && (!rests || all(&control.ready))) {
         tick(boot);
     }
-    sleep_until(boot, now() + ticks(request.warmup_ns, boot.tsc_khz));
+    sleep_until(boot, now() + ticks(request.warmup_ns));
     let opened = now();
     // Relaxed: the vCPUs poll it.
     control.window.store(WINDOW_OPEN, Ordering::Relaxed);
     record::line(format_args!("open"));
-    sleep_until(boot, opened + ticks(request.window_ns, boot.tsc_khz));
+    sleep_until(boot, opened + ticks(request.window_ns));
     control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
     record::line(format_args!("close {}", now() - opened));
-    // Acquire: pairs with the release in `at_rest::arrive`. A vCPU that finds something wrong then ends the
+    // Acquire: pairs with the release in `arena::come_to_rest`. A vCPU that finds something wrong then ends the
     // machine. Endless waits are ended by the VMM's time limit.
     while rests && control.at_rest.load(Ordering::Acquire) == 0 {
         tick(boot);

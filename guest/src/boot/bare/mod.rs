@@ -6,9 +6,8 @@
 //! clock. vCPUs sleep as in `halt`. When the window has closed they are stopped where they are, by INIT. Their
 //! results in shared memory go out through the debug console, for the same program on the host to judge.
 //!
-//! `boot` (the boot CPU, and how the others begin), `start` (to 64-bit code), `ground` (what that stands on), `tables`
-//! (segments, task state, interrupt gates), `settings` (the request). What the VMM would have done for a hypercall,
-//! and everything that goes out, lies with the hypercalls: `monitor::serve`, `monitor::record`.
+//! What the VMM would have done for a hypercall, and everything that goes out, lies with the hypercalls: `monitor::hypercall`,
+//! `monitor::record`.
 
 mod boot;
 mod ground;

@@ -9,29 +9,6 @@ pub(crate) struct Law {
     pub(crate) high: u32,
 }
 
-/// A step of the governor: one CPU at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// One CPU fewer is preferred.
-    Fold,
-    /// One more is.
-    Unfold,
-    /// As many as before are.
-    Rest,
-}
-
-impl Step {
-    /// Number of preferred CPUs after the step, where `preferred` of `active` were: the lowest ones, at least one.
-    #[must_use]
-    pub(crate) fn of(self, preferred: u32, active: u32) -> u32 {
-        match self {
-            Self::Fold => preferred.saturating_sub(1).max(1),
-            Self::Unfold => (preferred + 1).min(active),
-            Self::Rest => preferred,
-        }
-    }
-}
-
 /// The governor's memory: its last sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Governor {
@@ -51,19 +28,21 @@ impl Governor {
     }
 
     /// Takes a sample: `stolen_ns` is the time stolen from all CPUs since they started, `active` how many of them take part.
-    pub(crate) fn sample(&mut self, stolen_ns: u64, now_ns: u64, active: u32) -> Step {
+    /// Returns how many are preferred from now on, where `preferred` were: the lowest ones, at least one; one more or less.
+    #[must_use]
+    pub(crate) fn sample(&mut self, stolen_ns: u64, now_ns: u64, preferred: u32, active: u32) -> u32 {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         if passed_ns < SHORTEST_NS {
-            return Step::Rest;
+            return preferred;
         }
         // A record that is read while it changes may seem to go back.
         let stolen = stolen_ns.saturating_sub(self.stolen_ns);
         (self.stolen_ns, self.at_ns) = (stolen_ns, now_ns);
         let hundredth_of_a_percent = (passed_ns.saturating_mul(u64::from(active)) / 10_000).max(1);
         match stolen / hundredth_of_a_percent {
-            share if share > u64::from(self.law.high) => Step::Fold,
-            share if share <= u64::from(self.law.low) => Step::Unfold,
-            _ => Step::Rest,
+            share if share > u64::from(self.law.high) => preferred.saturating_sub(1).max(1),
+            share if share <= u64::from(self.law.low) => (preferred + 1).min(active),
+            _ => preferred,
         }
     }
 }
@@ -83,7 +62,7 @@ mod tests {
         (1..=samples).map(move |second| {
             let lost = u64::from(preferred * guests).saturating_sub(u64::from(pcpus));
             stolen_ns += lost * SECOND / u64::from(guests);
-            preferred = governor.sample(stolen_ns, second * SECOND, cpus).of(preferred, cpus);
+            preferred = governor.sample(stolen_ns, second * SECOND, preferred, cpus);
             preferred
         })
     }
@@ -92,8 +71,8 @@ mod tests {
     fn the_share_is_one_of_active_cpus() {
         // Half of the time of 8 of 128 possible CPUs: version 10 of the law divided by those, and saw 3.1 %.
         let stolen_ns = 8 * SECOND / 2;
-        let sample = |cpus| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, cpus);
-        assert_eq!((sample(8), sample(128)), (Step::Fold, Step::Rest));
+        let sample = |cpus| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, 8, cpus);
+        assert_eq!((sample(8), sample(128)), (7, 8));
     }
 
     #[test]
@@ -114,25 +93,29 @@ mod tests {
         }
     }
 
+    /// Preferred CPUs, where 2 of 3 were, after a second in which so many hundredths of a percent were stolen.
+    fn after(hundredths: u64) -> u32 {
+        Governor::new(LINUX, 0, 0).sample(hundredths * 3 * SECOND / 10_000, SECOND, 2, 3)
+    }
+
     #[test]
     fn thresholds_belong_to_rest_and_to_unfold() {
-        let sample =
-            |hundredths: u64| Governor::new(LINUX, 0, 0).sample(hundredths * SECOND / 10_000, SECOND, 1);
-        assert_eq!((sample(200), sample(201)), (Step::Unfold, Step::Rest));
-        assert_eq!((sample(500), sample(501)), (Step::Rest, Step::Fold));
+        assert_eq!([200, 201, 500, 501].map(after), [3, 2, 2, 1]);
     }
 
     #[test]
     fn a_sample_within_a_millisecond_changes_nothing() {
         let mut governor = Governor::new(LINUX, 0, 0);
-        assert_eq!(governor.sample(900_000, 999_999, 1), Step::Rest);
-        assert_eq!(governor.sample(900_000, 1_000_000, 1), Step::Fold, "the time before it counts");
-        assert_eq!(governor.sample(800_000, 3_000_000, 1), Step::Unfold, "time that goes back is none");
+        assert_eq!(governor.sample(2_700_000, 999_999, 2, 3), 2);
+        assert_eq!(governor.sample(2_700_000, 1_000_000, 2, 3), 1, "the time before it counts");
+        assert_eq!(governor.sample(2_400_000, 3_000_000, 2, 3), 3, "time that goes back is none");
     }
 
     #[test]
     fn one_cpu_stays_preferred_and_no_more_than_there_are() {
-        assert_eq!((Step::Fold.of(1, 8), Step::Fold.of(2, 8)), (1, 1));
-        assert_eq!((Step::Unfold.of(8, 8), Step::Unfold.of(7, 8), Step::Rest.of(5, 8)), (8, 8, 5));
+        let sample =
+            |stolen_ns, preferred| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, preferred, 8);
+        assert_eq!([1, 2].map(|preferred| sample(8 * SECOND, preferred)), [1, 1]);
+        assert_eq!([7, 8].map(|preferred| sample(0, preferred)), [8, 8]);
     }
 }
