@@ -147,7 +147,7 @@ impl<M: Memory> Board<M> {
             return None;
         }
         let round = self.fabric.round().clone();
-        let (begin, instructions) = (cpu.stand(), cpu.instructions());
+        let (begin, instructions) = (cpu.stand(), cpu.instructions);
         let most = self.slots[slot as usize].tries_ahead.max(TRIED.0);
         let mut ahead = Ahead {
             begin,
@@ -174,14 +174,14 @@ impl<M: Memory> Board<M> {
         ahead: &mut Ahead,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions());
+        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions);
         let never = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
         self.fabric.begin(slot, &From { at_ps, instructions, ..never });
         self.fabric.begin_trial(false);
         effects.clear();
         let limit = instructions + MOST_INSTRUCTIONS;
         cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
-        self.tried += cpu.instructions() - instructions;
+        self.tried += cpu.instructions - instructions;
         if self.fabric.why != Why::Pause || self.fabric.round().instructions != instructions {
             return false;
         }
@@ -196,12 +196,12 @@ impl<M: Memory> Board<M> {
                 ahead.lines.push(*line);
             }
         }
-        let ends_ps = self.fabric.time_ps(cpu.instructions());
+        let ends_ps = self.fabric.time_ps(cpu.instructions);
         let mut tried = Tried {
             stand: cpu.stand(),
             at_ps: ends_ps,
-            instructions: cpu.instructions(),
-            takes: (ends_ps - at_ps, cpu.instructions() - instructions),
+            instructions: cpu.instructions,
+            takes: (ends_ps - at_ps, cpu.instructions - instructions),
             reads: ahead.reads.len(),
             repeats: 0,
             counters: Arc::default(),

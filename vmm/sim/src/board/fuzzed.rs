@@ -208,7 +208,7 @@ fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
         happenings.push(happening);
         if !see_to(&mut board, happening, guest.nmi) {
             let cpu = board.cpu(happening.cpu).expect("it has just happened to it");
-            cpus[usize::from(happening.cpu != 0)] = Some((cpu.registers(), cpu.instructions()));
+            cpus[usize::from(happening.cpu != 0)] = Some((cpu.registers(), cpu.instructions));
         }
     }
     for slot in slots {

@@ -328,7 +328,7 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         let Some(cpu) = &mut place.cpu else { return };
         cpu.raise_nmi();
-        let (rip, began_ps) = (cpu.rip(), place.at_ps.max(now_ps));
+        let (rip, began_ps) = (cpu.rip, place.at_ps.max(now_ps));
         let at_ps = began_ps + cost_ps;
         place.at_ps = at_ps;
         if matches!(place.state, SlotState::Parked | SlotState::Due) {
@@ -359,7 +359,7 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.last = None;
         (place.at_ps, place.entered_ps) = (at_ps, at_ps);
-        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
+        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip) {
             self.spend(slot, rip, true, at_ps);
         }
         let place = &mut self.slots[slot as usize];
@@ -472,7 +472,7 @@ impl<M: Memory> Board<M> {
             let at_ps = self.slots[slot as usize].at_ps;
             let from = From {
                 at_ps,
-                instructions: cpu.instructions(),
+                instructions: cpu.instructions,
                 instruction_ps,
                 horizon_ps,
                 reach_ps: horizon_ps + reach_ps,
@@ -482,8 +482,8 @@ impl<M: Memory> Board<M> {
             self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
-            let now_ps = self.fabric.time_ps(cpu.instructions());
-            self.executed += cpu.instructions() - from.instructions;
+            let now_ps = self.fabric.time_ps(cpu.instructions);
+            self.executed += cpu.instructions - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
             let told = self.tell_watchers(slot);
             if let Some(said) = self.stopped.take() {
@@ -495,8 +495,7 @@ impl<M: Memory> Board<M> {
                     if self.parks && self.park(slot, &mut cpu, &from, driver_ps) {
                         break None;
                     }
-                    self.fabric
-                        .begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions(), ..from });
+                    self.fabric.begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions, ..from });
                     self.fabric.begin_round();
                 }
                 (Event::Stopped, Why::LongLoop) => break self.pause_loop(slot),
@@ -506,8 +505,8 @@ impl<M: Memory> Board<M> {
                 }
                 // The end of the loop says whether that was all.
                 (Event::Limit, _) => {}
-                (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip()) => {}
-                (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
+                (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip) => {}
+                (Event::Reached, _) if self.loops.contains_key(&cpu.rip) => {
                     let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
                     self.work(slot, &mut cpu, end_ps);
                 }
@@ -575,7 +574,7 @@ impl<M: Memory> Board<M> {
     /// Work is time: the loop that the CPU has come to is over, or as much of it as fits. It waits for its own results and leaves the
     /// core's units to the sibling, which does not slow it down.
     fn work(&mut self, slot: u32, cpu: &mut Cpu, end_ps: u64) {
-        let head = cpu.rip();
+        let head = cpu.rip;
         let work = self.loops[&head];
         let place = &mut self.slots[slot as usize];
         let round_ps = ROUND * self.fabric.machine.costs.instruction_ps;
@@ -586,12 +585,12 @@ impl<M: Memory> Board<M> {
         let left = left.wrapping_sub(rounds);
         cpu.put::<64>(work.product, WorkLoop::after(cpu.get::<64>(work.product), rounds));
         cpu.put::<64>(work.left, left);
-        cpu.add_instructions(rounds * ROUND);
+        cpu.instructions += rounds * ROUND;
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;
         self.worked_ps += rounds * round_ps;
         if left == 0 {
-            cpu.set_rip(work.end);
+            cpu.rip = work.end;
         }
         self.spend(slot, head, false, at_ps);
     }

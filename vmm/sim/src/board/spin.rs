@@ -106,7 +106,7 @@ impl<M: Memory> Board<M> {
     /// The CPU stands behind a PAUSE at the end of a quiet round. Whether it is parked.
     pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
         let at_ps = self.slots[slot as usize].at_ps;
-        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
+        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions, tries: 0 };
         let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
@@ -260,7 +260,7 @@ impl<M: Memory> Board<M> {
         past: bool,
         tell: &mut impl FnMut(&Effect),
     ) -> Option<RoundEnd> {
-        let (before, instructions) = (cpu.stand(), cpu.instructions());
+        let (before, instructions) = (cpu.stand(), cpu.instructions);
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
         self.fabric
@@ -271,8 +271,8 @@ impl<M: Memory> Board<M> {
         let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
         let ended = at_pause.then(|| RoundEnd {
             stand: cpu.stand(),
-            round_ps: self.fabric.time_ps(cpu.instructions()) - from.at_ps,
-            instructions: cpu.instructions() - from.instructions,
+            round_ps: self.fabric.time_ps(cpu.instructions) - from.at_ps,
+            instructions: cpu.instructions - from.instructions,
             reads: self.fabric.round().reads.clone(),
         });
         cpu.go_back(&before, instructions);
@@ -320,7 +320,7 @@ impl<M: Memory> Board<M> {
                 cpu.go_back(&ended.stand, from.instructions);
             }
         }
-        cpu.add_instructions(rounds * parked.instructions);
+        cpu.instructions += rounds * parked.instructions;
         if let Some(ahead) = &parked.ahead {
             let place = &mut self.slots[slot as usize];
             let ((stand, at_ps, instructions), tried) = ahead.after(rounds);
@@ -328,16 +328,16 @@ impl<M: Memory> Board<M> {
             place.at_ps = at_ps;
             place.learn(ahead, rounds, tried);
             // These rounds were not alike: what the registers are for is not asked again.
-            let (at_ps, instructions) = (place.at_ps, cpu.instructions());
+            let (at_ps, instructions) = (place.at_ps, cpu.instructions);
             place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
         if !parked.counters.is_empty() {
-            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions());
+            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
         }
         // It stands behind a PAUSE.
-        self.spend(slot, cpu.rip(), false, at_ps);
-        self.fabric.rounds[slot as usize].begin(cpu.instructions(), at_ps);
+        self.spend(slot, cpu.rip, false, at_ps);
+        self.fabric.rounds[slot as usize].begin(cpu.instructions, at_ps);
         self.slots[slot as usize].cpu = Some(cpu);
     }
 }

@@ -41,7 +41,7 @@ impl Cpu {
                 found.frame | address & (PAGE - 1)
             }
         };
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         match bus.touch(now, physical & !(LINE - 1), access) {
             Verdict::Go => Ok(physical),
             Verdict::Stop => Err(Failure::Stopped),

@@ -80,7 +80,7 @@ impl Cpu {
         if (address << 16) as i64 >> 16 != address as i64 {
             return Err(Failure::Fault(Fault::protection(0)));
         }
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         let mut table = self.system.cr3 & FRAME;
         let mut rights = WRITABLE | USER;
         let mut executable = true;
@@ -142,7 +142,7 @@ impl Cpu {
         if entry & marks == marks {
             return Ok(());
         }
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
             return Err(Failure::Stopped);
         }

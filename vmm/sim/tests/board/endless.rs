@@ -9,7 +9,7 @@ fn exceptions_whose_handler_causes_the_next_come_to_the_limit() {
     let mut lab = Lab::new(Ring::Three, &[0x0f, 0x0b]);
     lab.put(HANDLER, &[0x0f, 0x0b]);
     assert_eq!(lab.run(100), Event::Limit);
-    assert_eq!((lab.cpu.rip(), lab.cpu.instructions()), (HANDLER, 100));
+    assert_eq!((lab.cpu.rip, lab.cpu.instructions), (HANDLER, 100));
 }
 
 #[test]
@@ -21,12 +21,12 @@ fn a_string_instruction_stops_at_the_limit_and_continues_next_run() {
     lab.cpu.set_general(General::Rcx, ELEMENTS);
     assert_eq!(lab.run(1), Event::Limit);
     let left = lab.cpu.general(General::Rcx);
-    assert!(left > 0 && left < ELEMENTS && lab.cpu.rip() == CODE, "{left} left");
+    assert!(left > 0 && left < ELEMENTS && lab.cpu.rip == CODE, "{left} left");
     while lab.cpu.general(General::Rcx) > 0 {
         lab.machine.asked.clear();
         lab.run(1);
     }
-    assert_eq!((lab.cpu.general(General::Rsi), lab.cpu.rip()), (ELEMENTS, CODE + 2));
+    assert_eq!((lab.cpu.general(General::Rsi), lab.cpu.rip), (ELEMENTS, CODE + 2));
 }
 
 #[test]
@@ -58,12 +58,12 @@ fn code_in_page_after_page_takes_bounded_memory_and_is_found_again() {
     let mut other = lab.cpu.clone();
     for round in 0..3 {
         for cpu in [&mut lab.cpu, &mut other] {
-            cpu.set_rip(CODE);
+            cpu.rip = CODE;
             cpu.set_general(General::Rax, 0);
             cpu.set_general(General::Rcx, PAGES - round);
             let event = std::iter::repeat_with(|| {
                 lab.machine.asked.clear();
-                cpu.run(&mut lab.code, &mut lab.machine, cpu.instructions() + 1000)
+                cpu.run(&mut lab.code, &mut lab.machine, cpu.instructions + 1000)
             });
             let mut event = event.skip_while(|event| *event == Event::Limit);
             assert_eq!((event.next(), cpu.general(General::Rax)), (Some(Event::Halt), PAGES - round));

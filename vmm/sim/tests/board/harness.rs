@@ -81,7 +81,7 @@ impl Lab {
     }
 
     pub(crate) fn run(&mut self, instructions: u64) -> Event {
-        let limit = self.cpu.instructions() + instructions;
+        let limit = self.cpu.instructions + instructions;
         self.cpu.run(&mut self.code, &mut self.machine, limit)
     }
 

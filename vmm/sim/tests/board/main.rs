@@ -110,7 +110,7 @@ impl Bench {
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
     fn finish(&mut self, cpus: usize) -> Vec<(u32, u64, u64, u64)> {
         let end =
-            |(at_ps, cpu): (u64, Box<Cpu>)| (cpu.id, at_ps, cpu.general(General::Rax), cpu.instructions());
+            |(at_ps, cpu): (u64, Box<Cpu>)| (cpu.id, at_ps, cpu.general(General::Rax), cpu.instructions);
         let mut ends: Vec<_> = self.end(cpus, u64::MAX / 4).into_iter().map(end).collect();
         ends.sort_unstable();
         ends
@@ -318,7 +318,7 @@ fn work_that_is_counted_down_from_zero_goes_on_from_the_top() {
     bench.start(0, CODE, DATA, 0);
     assert_eq!(bench.board.run(10_000_000), None);
     let cpu = bench.board.cpu(0).expect("it is there");
-    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions() > 4000, "{:?}", cpu.registers());
+    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions > 4000, "{:?}", cpu.registers());
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Simulated {
         let mut registers = self.cpu.registers();
         (registers.general, registers.rflags, registers.rip) = (*general, *rflags, CODE);
         self.cpu.set_registers(&registers);
-        let event = self.cpu.run(&mut self.code, &mut self.machine, self.cpu.instructions() + 1);
+        let event = self.cpu.run(&mut self.code, &mut self.machine, self.cpu.instructions + 1);
         let registers = self.cpu.registers();
         (*general, *rflags) = (registers.general, registers.rflags);
         match event {

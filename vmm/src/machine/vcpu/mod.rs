@@ -126,7 +126,7 @@ impl Vcpu {
     /// Instruction pointer and stack pointer.
     pub(crate) fn pointers(&self) -> io::Result<(u64, u64)> {
         match &self.simulated {
-            Some(cpu) => Ok((cpu.rip(), cpu.general(General::Rsp))),
+            Some(cpu) => Ok((cpu.rip, cpu.general(General::Rsp))),
             None => self.body.pointers(),
         }
     }

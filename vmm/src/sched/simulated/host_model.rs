@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use haltkick_sim::Cpu;
 use haltkick_sim::board::Board;
 use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
@@ -65,7 +64,7 @@ impl<'a> Hosted<'a> {
     /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
     pub(super) fn limit_pauses(&self, board: &mut Board<Ram<'a>>, slot: &Slot<'a>) {
         if let (Some(pauses), Doing::Runs { task, .. }) = (&self.pauses, &slot.doing) {
-            let ring = board.cpu(slot.cpu).map_or(0, Cpu::ring);
+            let ring = board.cpu(slot.cpu).map_or(0, |cpu| cpu.ring);
             board.limit_pauses(slot.cpu, pauses.limits(task.number(), ring));
         }
     }
@@ -229,7 +228,7 @@ impl<'a> Simulated<'a> {
     ) -> Option<Turn<'a>> {
         let now_ns = state.now_ps / PS;
         let number = task.number();
-        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, Cpu::ring);
+        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, |cpu| cpu.ring);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.exited(number, ring));
         if exit == Exit::Interrupted {
             let ticked = model(state).scheduler.ticks(index, now_ns);

@@ -561,7 +561,7 @@ impl<'a> Simulated<'a> {
             Event::ShutDown { .. } => (Exit::Shutdown, 0),
             Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
             Event::NotCovered => {
-                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
+                let at = state.board.cpu(cpu).map_or(0, |cpu| cpu.rip);
                 (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
             }
         }
