@@ -7,15 +7,18 @@
 
 use std::sync::Arc;
 
-use crate::cpu::flags::mask;
-use crate::cpu::op::{Effect, RflagsBits, Simple, Tested};
+use crate::cpu::flags::{DECIDING, Flags, mask};
+use crate::cpu::op::{Effect, RflagsBits, Simple};
 use crate::cpu::state::Stand;
 
 /// Rounds that are looked ahead, where a counter decides something.
 const MOST: u64 = 1024;
 
-/// Flags that [`Tested`] has.
+/// [`DECIDING`] flags, as the decoder numbers them.
 const TESTED: u32 = RflagsBits::OF | RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF;
+
+/// Condition on the one flag that is not among them, without its lowest bit.
+const PARITY: u8 = 5;
 
 /// Registers that a spin loop counts its rounds in. After `n` rounds a register has grown by `n` times the step of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,20 +120,25 @@ struct Decision {
     counted: Counted,
     asked: Asked,
     width: u32,
-    /// They are these.
-    told: Tested,
+    /// They are these of [`DECIDING`].
+    told: u64,
 }
 
 impl Decision {
     /// The flags with this value of the register.
-    fn of(asked: Asked, width: u32, value: u64) -> Tested {
+    fn of(asked: Asked, width: u32, value: u64) -> u64 {
         let value = value & mask(width);
-        match asked {
-            Asked::Test(bits) => Tested::of_compare(value & bits, 0, width),
-            Asked::Compare(with) => Tested::of_compare(value, with, width),
-            Asked::CompareTo(first) => Tested::of_compare(first, value, width),
-            Asked::Zero => Tested { zero: value == 0, ..Tested::default() },
-        }
+        let (first, second) = match asked {
+            Asked::Test(bits) => (value & bits, 0),
+            Asked::Compare(with) => (value, with),
+            Asked::CompareTo(first) => (first, value),
+            // Of the sum no other flag is known.
+            Asked::Zero => (u64::from(value != 0), 0),
+        };
+        // Shifted up, numbers of any width give these flags.
+        let mut flags = Flags::default();
+        flags.subtract::<64>(first << (64 - width), second << (64 - width), 0);
+        flags.arithmetic() & DECIDING
     }
 
     /// Rounds after one that began at `begin` that come to the same flags for certain, as the register does not come to a value at which
@@ -183,7 +191,7 @@ struct Followed<'a> {
     /// Flags that were set by a register in `counted`, and may be others in another round.
     differing_flags: u32,
     /// Flags that were set by such a register last, and are these where its decision is.
-    tested: Option<Tested>,
+    tested: Option<u64>,
     /// The sum that the last addition with a constant came to, until other flags are set.
     sum: Option<(Counted, u32)>,
     decisions: Vec<Decision>,
@@ -284,7 +292,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Notes a question about a register, which has the same answer in other rounds until the counter turns it; returns the answer.
-    fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<Tested> {
+    fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<u64> {
         let told = Decision::of(asked, width, counted.value(self.begin)?);
         self.decisions.push(Decision { counted, asked, width, told });
         Some(told)
@@ -355,7 +363,12 @@ impl<'a> Followed<'a> {
                 self.tests(counts, asked, width, effect)?;
             }
             Some(Simple::Select { to, from, condition, width }) => {
-                let chosen = if self.tested?.meet(condition)? { self.at(from) } else { self.at(to) };
+                let mut flags = Flags::default();
+                flags.set_arithmetic(self.tested?);
+                if condition >> 1 == PARITY {
+                    return None;
+                }
+                let chosen = if flags.holds(condition) { self.at(from) } else { self.at(to) };
                 self.set(to, chosen.map(|chosen| chosen.of_width(width)));
             }
             Some(Simple::Count { register, width }) if effect.reads & self.bits() == 1 << register => {

@@ -4,7 +4,7 @@ use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpA
 
 use super::{Form, OperandPlace, general};
 use crate::cpu::flags::mask;
-use crate::cpu::op::{Condition, Effect, Simple};
+use crate::cpu::op::{Effect, Simple};
 
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
     let mut effect = Effect {
@@ -96,7 +96,7 @@ fn simple(instruction: &Instruction) -> Option<Simple> {
         }
         // Two registers: neither a branch nor SETcc.
         (_, Place) if instruction.condition_code() != ConditionCode::None => {
-            let condition = Condition(instruction.condition_code() as u8 - ConditionCode::o as u8);
+            let condition = instruction.condition_code() as u8 - ConditionCode::o as u8;
             Some(Simple::Select { to: to()?, from: register(1)?, condition, width })
         }
         _ => None,

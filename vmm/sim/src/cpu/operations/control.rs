@@ -17,7 +17,7 @@ fn taken<B: Bus>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
 
 /// Jcc. The next operation, if there is one, begins another block.
 pub(crate) fn jump_if<B: Bus, const CODE: u8>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    if cpu.flags.holds::<CODE>() { taken(cpu, op) } else { Ok(Flow::Next) }
+    if cpu.flags.holds(CODE) { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
 /// JRCXZ, JECXZ.
