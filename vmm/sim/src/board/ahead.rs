@@ -11,11 +11,9 @@ use crate::cpu::op::Effect;
 use crate::cpu::state::{Cpu, Stand};
 
 use super::alike::{Alike, Counters};
-use super::fabric::{From, Why};
+use super::fabric::From;
 use super::{Board, Memory, Slot};
 
-/// Instructions that a round may take, if it is tried.
-pub(super) const MOST_INSTRUCTIONS: u64 = 128;
 /// Rounds that are tried at once: at first, and at most.
 const TRIED: (usize, usize) = (4, 64);
 /// Fewer are not worth it.
@@ -175,18 +173,11 @@ impl<M: Memory> Board<M> {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions);
-        let never = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
-        self.fabric.begin(slot, &From { at_ps, instructions, ..never });
-        self.fabric.begin_trial(false);
         effects.clear();
-        let limit = instructions + MOST_INSTRUCTIONS;
-        cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
+        let goes_round = self.goes_round(slot, cpu, &From { at_ps, instructions, ..*from }, false, effects);
         self.tried += cpu.instructions - instructions;
-        if self.fabric.why != Why::Pause || self.fabric.round().instructions != instructions {
-            return false;
-        }
-        if cpu.is_at(last) {
-            // All further rounds are like this one.
+        // At its last stand, all further rounds are like this one.
+        if !goes_round || self.fabric.round().instructions != instructions || cpu.is_at(last) {
             return false;
         }
         let round = self.fabric.round();
