@@ -4,7 +4,6 @@ use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::paging::Failure;
 use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out};
 use crate::cpu::tlb::PAGE;
 
@@ -162,15 +161,12 @@ impl Cpu {
             Out::Nothing => None,
             Out::Stopped => Some(Event::Stopped),
             Out::Done(event) | Out::Before(event) => Some(event),
-            Out::Fault(fault) => self.raise(bus, fault),
+            Out::Fault(fault) => {
+                self.delivered(fault, |cpu| cpu.deliver(bus, fault, Cause::Hardware, cpu.rip))
+            }
             Out::Trap { vector, length } => self.trap(bus, vector, length),
             Out::Fill { address, access } => self.fill(code, bus, address, access),
         }
-    }
-
-    /// An exception of the instruction that it stands before.
-    fn raise<B: Bus>(&mut self, bus: &mut B, fault: Fault) -> Option<Event> {
-        self.delivered(fault, |cpu| cpu.deliver(bus, fault, Cause::Hardware, cpu.rip))
     }
 
     /// INT3 or INT n, which it stands before.
@@ -179,35 +175,29 @@ impl Cpu {
         let fault = Fault { vector, error: None };
         self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
             // A closed gate is an exception of its own, of the same instruction.
-            Err(Failure::Fault(closed)) if closed.vector == 13 => {
+            Err(Out::Fault(closed)) if closed.vector == 13 => {
                 cpu.deliver(bus, closed, Cause::Hardware, cpu.rip)
             }
             other => other.inspect(|()| cpu.instructions += 1),
         })
     }
 
+    /// An exception of the instruction that it stands before is delivered, and counted.
     fn delivered(
         &mut self,
         first: Fault,
-        deliver: impl FnOnce(&mut Self) -> Result<(), Failure>,
+        deliver: impl FnOnce(&mut Self) -> Result<(), Out>,
     ) -> Option<Event> {
-        match deliver(self) {
-            Ok(()) => {
-                self.count_exception();
-                None
-            }
-            Err(Failure::Stopped) => Some(Event::Stopped),
-            Err(Failure::Fault(second)) => Some(Event::ShutDown { first, second }),
+        if let Err(out) = deliver(self) {
+            return Some(out.of_delivery(first));
         }
-    }
-
-    fn count_exception(&mut self) {
         let (at, count) = self.excepted;
         let count = if at == self.instructions { count + 1 } else { 1 };
         if count > MOST_IN_A_ROW {
             self.instructions += 1;
         }
         self.excepted = (self.instructions, count.min(MOST_IN_A_ROW));
+        None
     }
 
     /// Finds a translation that was not cached.
@@ -219,8 +209,10 @@ impl Cpu {
         access: Access,
     ) -> Option<Event> {
         match self.walk(bus, address, access.into(), self.ring) {
-            Err(Failure::Stopped) => Some(Event::Stopped),
-            Err(Failure::Fault(fault)) => self.raise(bus, fault),
+            Err(out) => {
+                self.out = out;
+                self.resolve(code, bus)
+            }
             Ok(found) => {
                 let physical = found.frame | address & (PAGE - 1);
                 let is_code = access.writes() && code.store_to(physical);

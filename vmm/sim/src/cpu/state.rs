@@ -149,7 +149,7 @@ pub(crate) const NMI_WAITS: u8 = 1;
 /// One is being handled: until IRET no other one is delivered.
 pub(crate) const NMI_HANDLED: u8 = 1 << 1;
 
-/// Why an operation did not go on to the next.
+/// Why an operation did not go on to the next; why a walk, or the delivery of an exception, did not come to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Out {
     #[default]

@@ -64,9 +64,7 @@ impl Cpu {
         if let Some(page) = self.tlb.find_code(self.ring, address) {
             return Ok(page);
         }
-        let found = self
-            .walk(bus, address, Intent::Fetch, self.ring)
-            .map_err(|failure| self.leave(failure.into()))?;
+        let found = self.walk(bus, address, Intent::Fetch, self.ring).map_err(|out| self.leave(out))?;
         let page = code.page_of(found.frame);
         self.tlb.insert_code(self.ring, address, page, found.inside);
         Ok(page)

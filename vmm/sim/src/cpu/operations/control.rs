@@ -138,10 +138,7 @@ steps! {
 fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Result<bool, Left> {
     const BASE_FIELD: u64 = 100;
     let task = cpu.system.task;
-    let base = cpu
-        .system_word(bus, task.base.wrapping_add(BASE_FIELD))
-        .map_err(|failure| cpu.leave(failure.into()))?
-        >> 16;
+    let base = cpu.system_word(bus, task.base.wrapping_add(BASE_FIELD)).map_err(|out| cpu.leave(out))? >> 16;
     let first = u64::from(base) + u64::from(port) / 8;
     if first + 1 > u64::from(task.limit) {
         return Ok(false);
@@ -150,7 +147,7 @@ fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Res
     let mut bits = 0;
     for part in 0..2 {
         let at = task.base.wrapping_add(word + part * 4);
-        let value = cpu.system_word(bus, at).map_err(|failure| cpu.leave(failure.into()))?;
+        let value = cpu.system_word(bus, at).map_err(|out| cpu.leave(out))?;
         bits |= u64::from(value) << (part * 32);
     }
     let closed = bits >> (shift + u64::from(port) % 8) & ((1 << bytes) - 1);
@@ -318,7 +315,7 @@ steps! {
         let mut words = [0; 3];
         for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
             *word = u64::from(
-                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|failure| cpu.leave(failure.into()))?,
+                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|out| cpu.leave(out))?,
             );
         }
         let [low, high, top] = words;
