@@ -7,7 +7,7 @@
 pub mod board;
 mod cpu;
 pub mod hosts;
-pub mod lines;
+mod lines;
 pub mod machine;
 pub mod schedule;
 mod sourced;

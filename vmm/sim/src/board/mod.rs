@@ -35,11 +35,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cpu::bus::Event;
+use crate::cpu::bus::{Event, LINE};
 use crate::cpu::code::{self, Code};
 use crate::cpu::ram::Ram;
 use crate::cpu::state::Cpu;
-use crate::lines::{LINE_BYTES, Lines};
+use crate::lines::Lines;
 use crate::machine::work_loop::ROUND;
 use crate::machine::{Machine, PauseLimits, Smt};
 
@@ -304,7 +304,7 @@ impl<M: Memory> Board<M> {
 
     /// The host has written the line of this address: no core has it now.
     pub fn host_wrote(&mut self, physical: u64) {
-        let line = physical / LINE_BYTES;
+        let line = physical / LINE;
         for watcher in self.fabric.lines.write_by_host(self.now_ps, line) {
             self.wake(watcher, line, self.now_ps);
         }

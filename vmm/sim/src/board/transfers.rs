@@ -31,8 +31,8 @@ impl<M: Memory> Board<M> {
         stop: &AtomicBool,
     ) -> Option<Happening> {
         let Fabric { lines, machine, .. } = &mut self.fabric;
-        let served = lines.complete(machine, at_ps, (line, request));
-        if let Some(next) = served.next {
+        let (served, next) = lines.complete(machine, at_ps, (line, request));
+        if let Some(next) = next {
             self.enter(next.completes_ps, Due::Line { line, request: next.request });
         }
         if served.need == Need::Write {

@@ -22,8 +22,8 @@ fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) 
     let Some(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
         panic!("the line is busy")
     };
-    let served = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
-    assert_eq!((served.cpu, served.next), (cpu, None));
+    let (served, next) = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
+    assert_eq!((served.cpu, next), (cpu, None));
     transfer.completes_ps - now_ps
 }
 
@@ -154,9 +154,9 @@ fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64
     }
     let (mut served, mut next) = (Vec::new(), Some(first));
     while let Some(Transfer { request, completes_ps }) = next {
-        let done = lines.complete(machine, completes_ps, (7, request));
+        let (done, then) = lines.complete(machine, completes_ps, (7, request));
         served.push((done.cpu, completes_ps));
-        next = done.next;
+        next = then;
     }
     served
 }
@@ -270,7 +270,7 @@ fn copies_go_to_many_readers_at_once() {
         }
         let Some(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
         assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), None);
-        let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).next.expect("it waits");
+        let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).1.expect("it waits");
         assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
 }
