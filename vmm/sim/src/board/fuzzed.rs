@@ -91,23 +91,18 @@ fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
-struct Program<'b> {
-    registers: Registers,
-    text: &'b [u8],
-}
-
-struct Guest<'b> {
-    handler: &'static [u8],
+struct Guest {
+    memory: Ram,
+    cpus: [Cpu; 2],
     second: u32,
     alarm: bool,
     nmi: bool,
     alone: bool,
     parks: bool,
-    programs: [Program<'b>; 2],
 }
 
-impl<'b> Guest<'b> {
-    fn new(bytes: &'b [u8]) -> Self {
+impl Guest {
+    fn new(bytes: &[u8]) -> Self {
         let mut script = Script::new(bytes);
         let choices = script.byte();
         let heads = [0, 1].map(|_| {
@@ -120,46 +115,36 @@ impl<'b> Guest<'b> {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let program = |(place, _, numbers): (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
-            let rip = match place >> 1 & 3 {
-                0 => PROGRAMS[cpu],
-                1 => PROGRAMS[0] + 0xffb,
-                2 => HUGE + PROGRAMS[cpu],
-                _ => LAST_PAGE + 0xfe0 + u64::from(place >> 3),
+        let mut memory = mapped(HANDLERS[usize::from(choices & 3)]);
+        let cpus = [0, 1].map(|number: usize| {
+            let (place, _, numbers) = heads[number];
+            let (rip, at) = match place >> 1 & 3 {
+                0 => (PROGRAMS[number], PROGRAMS[number]),
+                1 => (PROGRAMS[0] + 0xffb, PROGRAMS[0] + 0xffb),
+                2 => (HUGE + PROGRAMS[number], PROGRAMS[number]),
+                _ => {
+                    let within = 0xfe0 + u64::from(place >> 3);
+                    (LAST_PAGE + within, PROGRAMS[1] + within)
+                }
             };
+            write(&mut memory, at, [first, second][number]);
             // In ring 3 it may use all ports.
             let mut registers = tables::registers(place & 1 != 0, rip, 0x3202);
-            registers.general[4] = STACKS[cpu];
+            registers.general[4] = STACKS[number];
             numbers.into_iter().for_each(|(register, number)| registers.general[register] = number);
-            Program { registers, text }
-        };
+            let mut cpu = Cpu::new(0, &registers);
+            cpu.set_partition(Partition { start: 0, bytes: BYTES });
+            cpu
+        });
         Self {
-            handler: HANDLERS[usize::from(choices & 3)],
+            memory,
+            cpus,
             second: if choices & 4 == 0 { FAR } else { 1 },
             alarm: choices & 8 != 0,
             nmi: choices & 16 != 0,
             alone: choices & 32 != 0,
             parks: choices & 64 == 0,
-            programs: [program(heads[0], 0, first), program(heads[1], 1, second)],
         }
-    }
-
-    fn memory(&self) -> Ram {
-        let mut ram = mapped(self.handler);
-        for program in &self.programs {
-            let at = match program.registers.rip {
-                last if last >= LAST_PAGE => PROGRAMS[1] + (last & 0xfff),
-                rip => rip & (HUGE - 1),
-            };
-            write(&mut ram, at, program.text);
-        }
-        ram
-    }
-
-    fn cpu(&self, number: usize) -> Cpu {
-        let mut cpu = Cpu::new(0, &self.programs[number].registers);
-        cpu.set_partition(Partition { start: 0, bytes: BYTES });
-        cpu
     }
 }
 
@@ -188,15 +173,15 @@ fn execute(bytes: &[u8]) {
     }
 }
 
-fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
-    let mut board = Board::new(Arc::clone(machine()), guest.memory(), &[]);
+fn run(guest: &Guest, parks: bool) -> GuestEnd {
+    let mut board = Board::new(Arc::clone(machine()), guest.memory.clone(), &[]);
     if !parks {
         board.never_park();
     }
     let slots = [0, guest.second];
     let slots = &slots[..if guest.alone { 1 } else { 2 }];
     for (number, slot) in slots.iter().copied().enumerate() {
-        board.put(slot, Box::new(guest.cpu(number)), 0);
+        board.put(slot, Box::new(guest.cpus[number].clone()), 0);
     }
     if guest.alarm {
         board.set_alarm(0, ALARM_PS);
