@@ -42,8 +42,8 @@ impl<M: Memory> Board<M> {
         }
         let place = &mut self.slots[slot as usize];
         (place.state, place.token, place.alarm_ps) = (SlotState::Still, place.token + 1, u64::MAX);
-        let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip));
-        rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
+        let at_ps = place.at_ps.max(at_ps);
+        self.spend_here(slot, false, at_ps);
         Some(Happening { cpu: slot, at_ps, what: What::Alarm })
     }
 }

@@ -176,7 +176,7 @@ fn execute(bytes: &[u8]) {
 fn run(guest: &Guest, parks: bool) -> GuestEnd {
     let mut board = Board::new(Arc::clone(machine()), guest.memory.clone(), &[]);
     if !parks {
-        board.never_park();
+        board.parks = false;
     }
     let slots = [0, guest.second];
     let slots = &slots[..if guest.alone { 1 } else { 2 }];

@@ -207,8 +207,11 @@ pub struct Board<M> {
     loops: BTreeMap<u64, WorkLoop>,
     /// The least time from the request of a line that another core has to its loss.
     least_transfer_ps: u64,
-    parks: bool,
-    most_ahead_ps: u64,
+    /// Rounds of spin loops are skipped. What comes of it is the same if each is executed, and takes longer.
+    pub parks: bool,
+    /// How far a CPU may come ahead of the others, but in loops that stand for work. What comes of it is exact where a CPU looks for the
+    /// first time at what another one did alone if this is 0; it takes longer.
+    pub most_ahead_ps: u64,
     /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
     pub executed: u64,
     /// Instructions of spin loops' rounds that have been tried ahead of their time.
@@ -217,7 +220,8 @@ pub struct Board<M> {
     spent: Option<Box<Spent>>,
     /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
     pub worked_ps: u64,
-    witness: Option<Box<dyn Witness>>,
+    /// Looks at all CPUs.
+    pub witness: Option<Box<dyn Witness>>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,
 }
@@ -266,17 +270,6 @@ impl<M: Memory> Board<M> {
     /// Draws what transfers of lines take as this seed says.
     pub fn set_seed(&mut self, seed: u64) {
         self.fabric.lines.seed = seed;
-    }
-
-    /// Executes every round of every spin loop. What comes of it is the same, and takes longer.
-    pub fn never_park(&mut self) {
-        self.parks = false;
-    }
-
-    /// Lets no CPU come ahead of the others but in loops that stand for work. What comes of it is exact where a CPU looks for
-    /// the first time at what another one did alone; it takes longer.
-    pub fn never_run_ahead(&mut self) {
-        self.most_ahead_ps = 0;
     }
 
     /// The time up to which everything has happened.
@@ -328,14 +321,14 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         let Some(cpu) = &mut place.cpu else { return };
         cpu.raise_nmi();
-        let (rip, began_ps) = (cpu.rip, place.at_ps.max(now_ps));
+        let began_ps = place.at_ps.max(now_ps);
         let at_ps = began_ps + cost_ps;
         place.at_ps = at_ps;
         if matches!(place.state, SlotState::Parked | SlotState::Due) {
             self.schedule(slot, at_ps);
         }
-        self.spend(slot, rip, false, began_ps);
-        self.spend(slot, rip, true, at_ps);
+        self.spend_here(slot, false, began_ps);
+        self.spend_here(slot, true, at_ps);
     }
 
     /// Puts a CPU into an empty slot, where it executes from `at_ps` on.
@@ -359,9 +352,7 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.last = None;
         (place.at_ps, place.entered_ps) = (at_ps, at_ps);
-        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip) {
-            self.spend(slot, rip, true, at_ps);
-        }
+        self.spend_here(slot, true, at_ps);
         let place = &mut self.slots[slot as usize];
         let missed = std::mem::take(&mut place.alarm_rang).then_some(place.alarm_token);
         self.schedule(slot, at_ps);

@@ -305,9 +305,9 @@ fn a_parked_cpu_misses_its_line_from_the_same_round_on() {
         let ends = [false, true].map(|parks| {
             let mut boards = Bench::with("nehalem-2s", &[(CODE, &stores), (CODE + 0x100, wait_for_one())]);
             if !parks {
-                boards.board.never_park();
+                boards.board.parks = false;
             }
-            boards.board.never_run_ahead();
+            boards.board.most_ahead_ps = 0;
             boards.begin(0, Ring::Zero, CODE, &[(General::Rdi, DATA), (General::Rsi, 12)]);
             boards.begin(15, Ring::Zero, CODE + 0x100, &[(General::Rdi, DATA)]);
             boards.end(2, 100 * MICROSECOND).into_iter().map(|end| end.0).collect::<Vec<_>>()

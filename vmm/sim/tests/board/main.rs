@@ -65,10 +65,8 @@ impl Bench {
 
     /// No CPU runs ahead of others, and waiters are parked only if they are to be: times are then the same with and without.
     fn one_by_one(&mut self, parks: bool) {
-        self.board.never_run_ahead();
-        if !parks {
-            self.board.never_park();
-        }
+        self.board.most_ahead_ps = 0;
+        self.board.parks = parks;
     }
 
     /// A CPU of the first guest begins at once.
@@ -298,7 +296,7 @@ fn a_board_that_is_to_stop_does_so_wherever_it_is() {
     // Alone, a CPU has no reason to stop; with others, each does at every turn.
     for cpus in [1, 2] {
         let mut bench = Bench::new("haswell-2s", pause_and_count());
-        bench.board.never_park();
+        bench.board.parks = false;
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, u64::MAX));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

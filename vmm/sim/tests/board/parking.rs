@@ -133,7 +133,7 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
         let run = |parks: bool| {
             let mut bench = Bench::new("cascadelake-2s", program);
             if !parks {
-                bench.board.never_park();
+                bench.board.parks = false;
             }
             bench.start(0, CODE, DATA, 1000);
             // A trial may find a translation, which then costs nothing: a nanosecond of time in all.
@@ -206,10 +206,10 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
     let run = |parks: bool, ahead: bool, cpus: u32| {
         let mut bench = Bench::new("cascadelake-2s", ticket());
         if !ahead {
-            bench.board.never_run_ahead();
+            bench.board.most_ahead_ps = 0;
         }
         if !parks {
-            bench.board.never_park();
+            bench.board.parks = false;
         }
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
         let ends = bench.finish(cpus as usize);
@@ -239,7 +239,7 @@ fn a_waiter_whose_line_went_before_its_pause_is_not_parked() {
         let mut machine = preset("cascadelake-2s");
         machine.costs.pause_ps = pause_ps;
         let mut bench = Bench::of_machine(1, machine, ticket());
-        bench.board.never_run_ahead();
+        bench.board.most_ahead_ps = 0;
         (0..30).for_each(|slot| bench.start(slot, CODE, DATA, 40));
         bench.finish(30);
         assert_eq!(bench.word(DATA + 128), 40 * 30, "PAUSE of {pause_ps} ps");

@@ -291,7 +291,7 @@ impl<'a> Simulated<'a> {
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
         board.set_seed(seed);
-        witness.into_iter().for_each(|witness| board.set_witness(witness));
+        board.witness = witness;
         if guests[0].notes.samples.is_some() {
             board.count_time(|word| Activity::said(word).word());
         }
