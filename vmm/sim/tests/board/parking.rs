@@ -189,7 +189,8 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
     for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
         let run = |parks: bool| {
             let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
-            let deadline_ps = bench.machine.time_of_tick(ticks);
+            let clock_khz = u128::from(bench.machine.costs.clock_khz);
+            let deadline_ps = (u128::from(ticks) * 1_000_000_000).div_ceil(clock_khz) as u64;
             let flag_ps = ends[1].1;
             assert!(!parks || bench.board.executed < 500, "{} instructions", bench.board.executed);
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");

@@ -9,7 +9,8 @@ use crate::cpu::decode::{Form, width};
 use crate::cpu::op::Run;
 use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Second, control, data};
 
-pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
+/// Branches, and instructions with one form.
+pub(super) fn fixed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let in_register = form.first == InRegister;
     Some(match instruction.code() {
         Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => control::jump_indirect::<B, AsImmediate>,
@@ -26,13 +27,6 @@ pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run
         Code::Int3 => control::breakpoint,
         Code::Int_imm8 => control::interrupt,
         Code::Ud2 => control::undefined,
-        _ => return None,
-    })
-}
-
-/// Instructions with one form.
-pub(super) fn fixed<B: Bus>(code: Code) -> Option<Run<B>> {
-    Some(match code {
         Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
             data::nothing
         }

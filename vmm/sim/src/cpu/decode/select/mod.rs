@@ -183,9 +183,7 @@ fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     arithmetic::arithmetic(instruction, form)
         .or_else(|| moves::moves(instruction, form))
         .or_else(|| arithmetic::bit_operations(instruction, form))
-        .or_else(|| arithmetic::fields(instruction, form))
-        .or_else(|| control::flow(instruction, form))
+        .or_else(|| control::fixed(instruction, form))
         .or_else(|| moves::string(instruction))
-        .or_else(|| control::fixed(instruction.code()))
         .or_else(|| control::system(instruction, form))
 }
