@@ -12,7 +12,7 @@ pub mod machine;
 pub mod schedule;
 mod sourced;
 
-pub use cpu::bus::{Access, Bus, Event, Fault, Fence, LINE, Moment, Verdict};
+pub use cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 pub use cpu::code::Code;
 pub use cpu::decode::covers;
 pub use cpu::ram::{Partition, Ram};

@@ -200,11 +200,9 @@ impl<M: Memory> Board<M> {
         if !round.clock {
             self.slots[slot as usize].repeat(&mut tried, last, effects);
         }
-        last.clone_from(&tried.stand);
-        if tried.repeats > 0 {
-            tried.counters.count(last, tried.repeats);
-            cpu.go_back(last, tried.instructions + tried.repeats * tried.takes.1);
-        }
+        let (stand, _, instructions) = tried.after(tried.repeats);
+        cpu.go_back(&stand, instructions);
+        *last = stand;
         ahead.tried.push(tried);
         true
     }

@@ -37,29 +37,21 @@ impl Counters {
     /// Most bytes on the heap for the counters of a loop.
     pub(super) const MOST_BYTES: usize = 16 * size_of::<Counter>();
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Stand of a CPU that is at `stand`, after `rounds` more.
     pub(super) fn after(&self, stand: &Stand, rounds: u64) -> Stand {
         let mut after = stand.clone();
-        self.count(&mut after, rounds);
-        after
-    }
-
-    pub(super) fn count(&self, stand: &mut Stand, rounds: u64) {
         for counter in &self.0 {
-            let place = &mut stand.general_mut()[usize::from(counter.register)];
+            let place = &mut after.file[usize::from(counter.register)];
             *place = place.wrapping_add(counter.step.wrapping_mul(rounds)) & mask(counter.width);
         }
+        after
     }
 
     /// Whether some number of rounds leads from `from` to `to`, but for flags: forwards or backwards.
     pub(super) fn lead(&self, from: &Stand, to: &Stand) -> bool {
         let bits = self.0.iter().fold(0, |bits, counter| bits | 1 << counter.register);
         let by = |counter: &Counter| {
-            let [from, to] = [from, to].map(|stand| stand.general()[usize::from(counter.register)]);
+            let [from, to] = [from, to].map(|stand| stand.file[usize::from(counter.register)]);
             to.wrapping_sub(from)
         };
         // All counters have one step, and have come as far. Counters of several steps are not looked into.
@@ -100,7 +92,7 @@ impl Counted {
     /// Value in a round that began at `begin`.
     fn value(&self, begin: &Stand) -> Option<u64> {
         let (register, plus) = self.is?;
-        Some(begin.general()[usize::from(register)].wrapping_add(plus) & mask(self.width))
+        Some(begin.file[usize::from(register)].wrapping_add(plus) & mask(self.width))
     }
 }
 
@@ -202,7 +194,7 @@ impl Alike {
     /// the next may be another.
     pub(super) fn after(last: &Stand, here: &Stand, round: &[Effect]) -> Option<Self> {
         let differ = last.differs_in(here).filter(|differ| *differ != 0)?;
-        let step = |register: usize| here.general()[register].wrapping_sub(last.general()[register]);
+        let step = |register: usize| here.file[register].wrapping_sub(last.file[register]);
         let begin = |register: usize, width: u32| {
             let counted = Counted { is: Some((register as u8, 0)), step: step(register), width };
             (differ >> register & 1 != 0).then_some(counted)
@@ -215,7 +207,7 @@ impl Alike {
         let end = Followed::from((last, here), counted, first.differing_flags).through(round)?;
         let as_found = |register: usize| match end.counted[register] {
             Some(counted) => {
-                counted.value(last).is_none_or(|value| value == here.general()[register])
+                counted.value(last).is_none_or(|value| value == here.file[register])
                     && (counted.step ^ step(register)) & mask(counted.width) == 0
                     && differ >> register & 1 != 0
             }
@@ -358,7 +350,7 @@ impl<'a> Followed<'a> {
                 }
                 // The other register is the same in each round. Its value is that at the end, unless it is written until then.
                 self.kept |= 1 << other;
-                let value = self.end.general()[usize::from(other)] & mask(width);
+                let value = self.end.file[usize::from(other)] & mask(width);
                 let asked = if counts == first { Asked::Compare(value) } else { Asked::CompareTo(value) };
                 self.tests(counts, asked, width, effect)?;
             }
@@ -415,7 +407,7 @@ mod tests {
 
     fn stand(rax: u64, rcx: u64) -> Stand {
         let mut stand = Cpu::new(0, &Registers::default()).stand();
-        stand.general_mut()[..2].copy_from_slice(&[rax, rcx]);
+        stand.file[..2].copy_from_slice(&[rax, rcx]);
         stand
     }
 

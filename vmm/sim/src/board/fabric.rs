@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::cpu::bus::{Access, Bus, Fence, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
 use crate::lines::{Lines, Need, Own};
 use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
@@ -583,8 +583,8 @@ impl<M: Memory> Bus for Fabric<M> {
         (self.running.in_parts, self.running.part_told) = (true, self.running.told.is_some());
     }
 
-    fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
-        if fence != Fence::Load && !self.buffers[self.running.cpu as usize].is_empty() {
+    fn fence(&mut self, now: Moment, drains: bool) -> Verdict {
+        if drains && !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, if self.running.dry { Why::Turn } else { Why::Drain });
         }
         self.charge(now, self.machine.costs.fence_ps);

@@ -326,9 +326,7 @@ impl<M: Memory> Board<M> {
             place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
-        if !parked.counters.is_empty() {
-            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
-        }
+        cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
         // It stands behind a PAUSE.
         self.spend(slot, cpu.rip, false, at_ps);
         self.fabric.rounds[slot as usize].begin(cpu.instructions, at_ps);

@@ -36,17 +36,6 @@ pub enum Verdict {
     Stop,
 }
 
-/// Which kind of fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
-    /// LFENCE.
-    Load,
-    /// SFENCE.
-    Store,
-    /// MFENCE.
-    Full,
-}
-
 /// The CPU that asks, and its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -88,8 +77,8 @@ pub trait Bus: Sized {
         Verdict::Go
     }
 
-    /// A fence. A stop comes before it, as with accesses.
-    fn fence(&mut self, _now: Moment, _fence: Fence) -> Verdict {
+    /// A fence, for which stores have to be visible if it `drains`: all but LFENCE. A stop comes before it, as with accesses.
+    fn fence(&mut self, _now: Moment, _drains: bool) -> Verdict {
         Verdict::Go
     }
 

@@ -171,8 +171,8 @@ pub(crate) enum Out {
 /// Registers of a CPU that instructions of user mode can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
-    /// The part of [`Cpu::file`] that is in use.
-    file: [u64; slot::USED],
+    /// The part of [`Cpu::file`] that is in use, the general registers first.
+    pub(crate) file: [u64; slot::USED],
     pub(crate) rip: u64,
     pub(crate) rflags: u64,
 }
@@ -183,14 +183,6 @@ impl Stand {
         let others = self.rip == other.rip && self.file[16..] == other.file[16..];
         let bit = |register: usize| u16::from(self.file[register] != other.file[register]) << register;
         others.then(|| (0..16).map(bit).sum())
-    }
-
-    pub(crate) fn general(&self) -> &[u64] {
-        &self.file[..16]
-    }
-
-    pub(crate) fn general_mut(&mut self) -> &mut [u64] {
-        &mut self.file[..16]
     }
 }
 

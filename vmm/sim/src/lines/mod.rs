@@ -268,7 +268,6 @@ impl Queue {
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     places: Vec<CpuPlace>,
-    clusters_of_socket: Vec<u128>,
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
@@ -287,9 +286,6 @@ impl Lines {
         let lines = (bytes.div_ceil(LINE) as usize).next_multiple_of(CHUNK);
         Self {
             places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
-            clusters_of_socket: (0..topology.sockets())
-                .map(|socket| topology.clusters_of(socket as u16))
-                .collect(),
             states: vec![0; lines],
             chunks: vec![None; lines / CHUNK],
             transfers: 0,
@@ -545,7 +541,7 @@ impl Lines {
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
         let place = self.places[request.cpu as usize];
         let copies = (self.state(number).copies(), self.sharers(number));
-        Task::new(machine, copies, place, request.need, &self.places, &self.clusters_of_socket)
+        Task::new(machine, copies, place, request.need, &self.places)
     }
 
     /// Tells `cpu` when its core loses its copy of the line, or a sibling writes it: it is then among

@@ -3,7 +3,7 @@
 use super::data::push_value;
 use super::strings::advance;
 use super::{Source, steps};
-use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
+use crate::cpu::bus::{Bus, Event, Fault, Verdict};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
@@ -92,10 +92,9 @@ pub(crate) fn pause<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     }
 }
 
-/// LFENCE (0), SFENCE (1), MFENCE (2).
-pub(crate) fn fence<B: Bus, const KIND: u8>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let fence = [Fence::Load, Fence::Store, Fence::Full][usize::from(KIND)];
-    match bus.fence(cpu.moment(op), fence) {
+/// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
+pub(crate) fn fence<B: Bus, const DRAINS: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    match bus.fence(cpu.moment(op), DRAINS) {
         Verdict::Go => Ok(Flow::Next),
         Verdict::Stop => Err(cpu.leave(Out::Stopped)),
     }
