@@ -2,7 +2,6 @@
 
 use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
-use crate::cpu::paging::Intent;
 use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
 use crate::cpu::tlb::PAGE;
 
@@ -33,16 +32,14 @@ impl Out {
 impl Cpu {
     /// Place of 4 or 8 bytes that cross no line, read by the CPU itself with the rights of ring 0.
     fn system_place<B: Bus>(&mut self, bus: &mut B, address: u64, access: Access) -> Result<u64, Out> {
-        let intent = Intent::from(access);
-        let cached = match intent {
-            Intent::Write => self.tlb.find::<true>(0, address),
-            Intent::Read | Intent::Fetch => self.tlb.find::<false>(0, address),
-        };
+        let writes = access.writes();
+        let cached =
+            if writes { self.tlb.find::<true>(0, address) } else { self.tlb.find::<false>(0, address) };
         let physical = match cached {
             Some(physical) => physical,
             None => {
-                let found = self.walk(bus, address, intent, 0)?;
-                if intent == Intent::Read {
+                let found = self.walk(bus, address, access.into(), 0)?;
+                if !writes {
                     self.tlb.insert(0, address, found.frame, false, found.inside);
                 }
                 found.frame | address & (PAGE - 1)

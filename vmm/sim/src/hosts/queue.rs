@@ -46,17 +46,15 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(fair: Fair, cpus: u32, tick_ns: u64) -> Self {
-        let slice_ns = match fair {
-            Fair::Eevdf(it) => it.base_slice_ns * scale(cpus),
-            Fair::Cfs(it) => it.min_granularity_ns * scale(cpus),
-        };
-        let fair = match fair {
-            Fair::Cfs(it) => Fair::Cfs(Cfs {
-                latency_ns: it.latency_ns * scale(cpus),
-                min_granularity_ns: it.min_granularity_ns * scale(cpus),
-                wakeup_granularity_ns: it.wakeup_granularity_ns * scale(cpus),
-            }),
-            eevdf => eevdf,
+        let (mut fair, scale) = (fair, scale(cpus));
+        let slice_ns = match &mut fair {
+            Fair::Eevdf(it) => it.base_slice_ns * scale,
+            Fair::Cfs(it) => {
+                it.latency_ns *= scale;
+                it.min_granularity_ns *= scale;
+                it.wakeup_granularity_ns *= scale;
+                it.min_granularity_ns
+            }
         };
         Self {
             fair,
