@@ -12,9 +12,8 @@ pub mod machine;
 pub mod schedule;
 mod sourced;
 
-pub use cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
+pub use cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Partition, Verdict};
 pub use cpu::code::Code;
 pub use cpu::decode::covers;
-pub use cpu::ram::{Partition, Ram};
 pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};
 pub use sourced::FileError;

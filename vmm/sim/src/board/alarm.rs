@@ -61,13 +61,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cpu::ram::Ram;
     use crate::machine::presets;
 
     #[test]
     fn the_last_call_for_an_alarm_counts_unless_one_rings_before() {
         let machine = Arc::new(presets()[0].machine());
-        let mut board = Board::new(machine, Ram::new(1 << 12), &[]);
+        let mut board = Board::new(machine, vec![0_u8; 1 << 12], &[]);
         (0..10_000).for_each(|_| board.set_alarm(0, 1_000_000));
         assert_eq!(board.due.len(), 1);
         board.set_alarm(0, 2_000_000);

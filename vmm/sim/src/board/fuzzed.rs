@@ -13,9 +13,8 @@ use std::sync::{Arc, OnceLock};
 
 use haltkick_fuzzing::{Script, Target};
 
-use super::{Board, Happening, What};
-use crate::cpu::bus::Event;
-use crate::cpu::ram::{Partition, Ram};
+use super::{Board, Happening, Memory, What};
+use crate::cpu::bus::{Event, Partition};
 use crate::cpu::state::{Cpu, Registers, System, Table};
 use crate::machine::{Machine, presets};
 use tables::{DIRECTORY, IDT, PAGES, PML4, POINTERS, RIGHTS};
@@ -73,8 +72,8 @@ const NUMBERS: [u64; 16] = [
 ];
 
 /// Memory with tables, and a handler of all interrupts and exceptions.
-fn mapped(handler: &[u8]) -> Ram {
-    let mut ram = Ram::new(BYTES as usize);
+fn mapped(handler: &[u8]) -> Vec<u8> {
+    let mut ram = vec![0_u8; BYTES as usize];
     tables::write_tables(&mut ram, 32, HANDLER, EXCEPTION_STACKS);
     let last = 511 * 8;
     for (table, entry) in [(PML4, POINTERS), (POINTERS, DIRECTORY), (DIRECTORY, PAGES), (PAGES, PROGRAMS[1])]
@@ -86,13 +85,13 @@ fn mapped(handler: &[u8]) -> Ram {
 }
 
 /// As much of `bytes` as there is memory for.
-fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
-    let place = ram.bytes_mut().iter_mut().skip(at as usize);
+fn write(ram: &mut [u8], at: u64, bytes: &[u8]) {
+    let place = ram.iter_mut().skip(at as usize);
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
 struct Guest {
-    memory: Ram,
+    memory: Vec<u8>,
     cpus: [Cpu; 2],
     second: u32,
     alarm: bool,
@@ -199,7 +198,7 @@ fn run(guest: &Guest, parks: bool) -> GuestEnd {
     for slot in slots {
         board.take(*slot);
     }
-    let words = board.memory().bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let words = board.memory().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let memory = words
         .enumerate()
         .filter(|(_, word)| *word != 0 && cpus.iter().flatten().count() == slots.len())
@@ -208,7 +207,7 @@ fn run(guest: &Guest, parks: bool) -> GuestEnd {
 }
 
 /// Whether the CPU goes on.
-fn see_to(board: &mut Board<Ram>, happening: Happening, nmi: bool) -> bool {
+fn see_to(board: &mut Board<Vec<u8>>, happening: Happening, nmi: bool) -> bool {
     let Happening { cpu: slot, at_ps, what } = happening;
     match what {
         What::Event(Event::Reached | Event::NotCovered | Event::ShutDown { .. }) => return false,

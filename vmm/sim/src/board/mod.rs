@@ -37,7 +37,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu::bus::{Event, LINE};
 use crate::cpu::code::{self, Code};
-use crate::cpu::ram::Ram;
 use crate::cpu::state::Cpu;
 use crate::lines::Lines;
 use crate::machine::work_loop::ROUND;
@@ -62,17 +61,26 @@ pub trait Memory {
     fn end(&self) -> u64;
 }
 
-impl Memory for Ram {
+/// Bytes from physical address 0 on, for drivers that have no memory of their own.
+impl Memory for Vec<u8> {
+    #[inline]
     fn load(&self, physical: u64, bytes: usize) -> u64 {
-        Self::load(self, physical, bytes)
+        let mut value = [0; 8];
+        if let Some(source) = self.get(physical as usize..(physical as usize).saturating_add(bytes)) {
+            value[..bytes].copy_from_slice(source);
+        }
+        u64::from_le_bytes(value)
     }
 
+    #[inline]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        Self::store(self, physical, bytes, value);
+        if let Some(target) = self.get_mut(physical as usize..(physical as usize).saturating_add(bytes)) {
+            target.copy_from_slice(&value.to_le_bytes()[..bytes]);
+        }
     }
 
     fn end(&self) -> u64 {
-        self.bytes().len() as u64
+        self.len() as u64
     }
 }
 
@@ -229,7 +237,7 @@ pub struct Board<M> {
 /// Most bytes that a board of `machine` takes for guests of `memory_bytes`, that memory left out.
 #[must_use]
 pub fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
-    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
+    let of_code = code::most_bytes::<Fabric<Vec<u8>>>() as u64;
     let of_spinners = u64::from(machine.topology.cpus()) * ahead::MOST_BYTES as u64;
     Lines::most_bytes(memory_bytes, machine).saturating_add(of_code).saturating_add(of_spinners)
 }
@@ -601,7 +609,7 @@ mod tests {
         let least_ps = |change: &dyn Fn(&mut Machine)| {
             let mut machine = machine.clone();
             change(&mut machine);
-            Board::new(Arc::new(machine), Ram::new(1 << 12), &[]).least_transfer_ps
+            Board::new(Arc::new(machine), vec![0_u8; 1 << 12], &[]).least_transfer_ps
         };
         assert_eq!(
             least_ps(&|_| ()),

@@ -1,8 +1,7 @@
 //! The state of one CPU: plain data.
 
-use crate::cpu::bus::{Access, Event, Fault};
+use crate::cpu::bus::{Access, Event, Fault, Partition};
 use crate::cpu::flags::Flags;
-use crate::cpu::ram::Partition;
 use crate::cpu::tlb::Tlb;
 
 /// Slots behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.

@@ -1,5 +1,6 @@
 //! One CPU: page tables, exceptions, stops, events.
 
+use haltkick_sim::board::Memory;
 use haltkick_sim::{Access, CS, Event, Fault, General};
 
 use crate::harness::{
@@ -206,7 +207,7 @@ fn run_program(
         }
     }
     let completed = lab.cpu.instructions;
-    (lab.cpu.registers(), lab.machine.ram.bytes().to_vec(), lab.machine.asked, completed)
+    (lab.cpu.registers(), lab.machine.ram, lab.machine.asked, completed)
 }
 
 #[test]

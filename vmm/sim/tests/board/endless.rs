@@ -1,6 +1,6 @@
 //! Guests that mean harm: what has no end comes to the limit of a run, and takes bounded memory.
 
-use haltkick_sim::{Event, General, Ram, Registers};
+use haltkick_sim::{Event, General, Registers};
 
 use crate::harness::{CODE, HANDLER, Lab, Ring};
 
@@ -48,13 +48,12 @@ fn code_in_page_after_page_takes_bounded_memory_and_is_found_again() {
     let program =
         [0xbf, 0, 0, 0x20, 0x40, 0xff, 0xd7, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf3, 0xf4];
     let mut lab = Lab::new(Ring::Zero, &program);
-    let mut ram = Ram::new(24 << 20);
-    ram.bytes_mut()[..lab.machine.ram.bytes().len()].copy_from_slice(lab.machine.ram.bytes());
+    let ram = &mut lab.machine.ram;
+    ram.resize(24 << 20, 0);
     for page in 0..PAGES {
         // inc eax; ret
-        ram.bytes_mut()[(2 << 20) + page as usize * 4096..][..3].copy_from_slice(&[0xff, 0xc0, 0xc3]);
+        ram[(2 << 20) + page as usize * 4096..][..3].copy_from_slice(&[0xff, 0xc0, 0xc3]);
     }
-    lab.machine.ram = ram;
     let mut other = lab.cpu.clone();
     for round in 0..3 {
         for cpu in [&mut lab.cpu, &mut other] {

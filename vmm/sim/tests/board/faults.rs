@@ -2,7 +2,7 @@
 //!
 //! Each test has a bound in virtual time: a CPU that asks anew forever reaches it.
 
-use haltkick_sim::board::What;
+use haltkick_sim::board::{Memory, What};
 use haltkick_sim::{Cpu, General};
 
 use crate::harness::{self, CODE, DATA, EXCEPTION_STACK, HANDLER, IDT, PAGES, RIGHTS, Ring, STACK, TSS};
@@ -18,7 +18,7 @@ impl Bench {
     fn with(name: &str, programs: &[(u64, &[u8])]) -> Self {
         let mut ram = harness::memory(&[]);
         for (at, program) in programs {
-            ram.bytes_mut()[*at as usize..*at as usize + program.len()].copy_from_slice(program);
+            ram[*at as usize..*at as usize + program.len()].copy_from_slice(program);
         }
         Self::of_memory(preset(name), ram, &[])
     }

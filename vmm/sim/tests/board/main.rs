@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_sim::board::{Board, Happening, SpentOn, What, WorkLoop};
+use haltkick_sim::board::{Board, Happening, Memory, SpentOn, What, WorkLoop};
 use haltkick_sim::machine::{Machine, presets};
-use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
+use haltkick_sim::{Cpu, Event, General, Partition, Registers};
 
 use crate::programs::*;
 
@@ -34,7 +34,7 @@ fn preset(name: &str) -> Machine {
 }
 
 struct Bench {
-    board: Board<Ram>,
+    board: Board<Vec<u8>>,
     machine: Arc<Machine>,
 }
 
@@ -45,9 +45,9 @@ impl Bench {
 
     /// A machine with the memories of `guests`, which are alike.
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
-        let mut ram = Ram::new(BYTES * guests);
+        let mut ram = vec![0_u8; BYTES * guests];
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
-            ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
+            ram[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
             // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
             for (table, entry) in
                 [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
@@ -58,7 +58,7 @@ impl Bench {
         Self::of_memory(machine, ram, &WorkLoop::find_all(code, CODE))
     }
 
-    fn of_memory(machine: Machine, ram: Ram, loops: &[WorkLoop]) -> Self {
+    fn of_memory(machine: Machine, ram: Vec<u8>, loops: &[WorkLoop]) -> Self {
         let machine = Arc::new(machine);
         Self { board: Board::new(Arc::clone(&machine), ram, loops), machine }
     }

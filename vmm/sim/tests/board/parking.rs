@@ -1,5 +1,6 @@
 //! Waiters that are parked end as if they had executed every round, and those that must not be parked are not.
 
+use haltkick_sim::board::Memory;
 use haltkick_sim::machine::Machine;
 
 use crate::programs::*;
