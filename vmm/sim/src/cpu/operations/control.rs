@@ -82,6 +82,26 @@ impl Cpu {
     fn done(&mut self, event: Event) -> Outcome {
         Err(self.leave(Out::Done(event)))
     }
+
+    /// A model-specific register, if it is kept here.
+    fn kept_msr(&mut self, register: u32) -> Option<&mut u64> {
+        match register {
+            MSR_EFER => Some(&mut self.system.efer),
+            MSR_FS_BASE => Some(&mut self.file[usize::from(slot::FS_BASE)]),
+            MSR_GS_BASE => Some(&mut self.file[usize::from(slot::GS_BASE)]),
+            MSR_KERNEL_GS_BASE => Some(&mut self.system.kernel_gs_base),
+            _ => None,
+        }
+    }
+
+    fn control(&mut self, number: u8) -> &mut u64 {
+        match number {
+            0 => &mut self.system.cr0,
+            2 => &mut self.system.cr2,
+            3 => &mut self.system.cr3,
+            _ => &mut self.system.cr4,
+        }
+    }
 }
 
 /// PAUSE.
@@ -230,15 +250,9 @@ steps! {
     fn read_msr[](cpu, _, _) {
         cpu.privileged()?;
         let register = cpu.get::<32>(RCX) as u32;
-        let value = match register {
-            MSR_EFER => cpu.system.efer,
-            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)],
-            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)],
-            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base,
-            _ => {
-                cpu.awaits = 8;
-                return cpu.done(Event::ReadMsr { register });
-            }
+        let Some(value) = cpu.kept_msr(register).copied() else {
+            cpu.awaits = 8;
+            return cpu.done(Event::ReadMsr { register });
         };
         cpu.put::<32>(RAX, value);
         cpu.put::<32>(RDX, value >> 32);
@@ -249,24 +263,16 @@ steps! {
         cpu.privileged()?;
         let register = cpu.get::<32>(RCX) as u32;
         let value = cpu.get::<32>(RDX) << 32 | cpu.get::<32>(RAX);
-        match register {
-            MSR_EFER => cpu.system.efer = value,
-            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)] = value,
-            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)] = value,
-            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base = value,
-            _ => return cpu.done(Event::WriteMsr { register, value }),
-        }
+        let Some(kept) = cpu.kept_msr(register) else {
+            return cpu.done(Event::WriteMsr { register, value });
+        };
+        *kept = value;
     }
 
     /// MOV from a control register, whose number is [`Op::second`].
     fn read_control[](cpu, _, op) {
         cpu.privileged()?;
-        let value = match op.second {
-            0 => cpu.system.cr0,
-            2 => cpu.system.cr2,
-            3 => cpu.system.cr3,
-            _ => cpu.system.cr4,
-        };
+        let value = *cpu.control(op.second);
         cpu.put::<64>(op.first, value);
     }
 
@@ -274,12 +280,7 @@ steps! {
     fn write_control[](cpu, _, op) {
         cpu.privileged()?;
         let value = cpu.get::<64>(op.second);
-        match op.first {
-            0 => cpu.system.cr0 = value,
-            2 => cpu.system.cr2 = value,
-            3 => cpu.system.cr3 = value,
-            _ => cpu.system.cr4 = value,
-        }
+        *cpu.control(op.first) = value;
         if op.first != 2 {
             cpu.invalidate_all();
         }
