@@ -176,8 +176,9 @@ impl<M: Memory> Board<M> {
         effects.clear();
         let goes_round = self.goes_round(slot, cpu, &From { at_ps, instructions, ..*from }, false, effects);
         self.tried += cpu.instructions - instructions;
+        let stand = cpu.stand();
         // At its last stand, all further rounds are like this one.
-        if !goes_round || self.fabric.round().instructions != instructions || cpu.is_at(last) {
+        if !goes_round || self.fabric.round().instructions != instructions || stand == *last {
             return false;
         }
         let round = self.fabric.round();
@@ -189,7 +190,7 @@ impl<M: Memory> Board<M> {
         }
         let ends_ps = self.fabric.time_ps(cpu.instructions);
         let mut tried = Tried {
-            stand: cpu.stand(),
+            stand,
             at_ps: ends_ps,
             instructions: cpu.instructions,
             takes: (ends_ps - at_ps, cpu.instructions - instructions),

@@ -159,10 +159,10 @@ pub(super) struct Running {
     /// A part of the present instruction is complete, and since a line of `told` was written.
     in_parts: bool,
     part_told: bool,
-    /// A trial: nothing may change.
+    /// A trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
     pub(super) dry: bool,
     /// A trial of what is known to have been: the core had the lines then.
-    past: bool,
+    pub(super) past: bool,
 }
 
 pub(super) struct Fabric<M> {
@@ -213,13 +213,6 @@ impl<M: Memory> Fabric<M> {
         self.running =
             Running { cpu, own: self.lines.own(cpu), from: *from, attempt, paid_ps, ..Running::default() };
         self.why = Why::Nothing;
-    }
-
-    /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
-    /// `past`: the CPU has executed it, when its core had all lines.
-    pub(super) fn begin_trial(&mut self, past: bool) {
-        (self.running.dry, self.running.past) = (true, past);
-        self.begin_round();
     }
 
     pub(super) fn round(&self) -> &Round {

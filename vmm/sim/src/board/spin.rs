@@ -268,7 +268,8 @@ impl<M: Memory> Board<M> {
     ) -> bool {
         let alone = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
         self.fabric.begin(slot, &alone);
-        self.fabric.begin_trial(past);
+        (self.fabric.running.dry, self.fabric.running.past) = (true, past);
+        self.fabric.begin_round();
         let limit = from.instructions + MOST_INSTRUCTIONS;
         cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
         self.fabric.why == Why::Pause

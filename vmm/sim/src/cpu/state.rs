@@ -191,10 +191,6 @@ impl Cpu {
         Stand { file, rip: self.rip, rflags: self.flags.get() }
     }
 
-    pub(crate) fn is_at(&self, stand: &Stand) -> bool {
-        self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
-    }
-
     /// Goes back to an earlier stand, at which it had completed `instructions`.
     pub(crate) fn go_back(&mut self, stand: &Stand, instructions: u64) {
         self.file[..slot::USED].copy_from_slice(&stand.file);

@@ -227,16 +227,10 @@ pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
 }
 
 steps! {
-    /// CLI.
-    fn clear_interrupts[](cpu, _, _) {
+    /// CLI, and STI if `ON`. No maskable interrupt ever comes: after STI it would have to leave the next instruction alone.
+    fn change_interrupts[const ON: bool](cpu, _, _) {
         cpu.io_privileged()?;
-        cpu.flags.system &= !INTERRUPTS;
-    }
-
-    /// STI. No maskable interrupt ever comes: it would have to leave the next instruction alone.
-    fn set_interrupts[](cpu, _, _) {
-        cpu.io_privileged()?;
-        cpu.flags.system |= INTERRUPTS;
+        cpu.flags.system = cpu.flags.system & !INTERRUPTS | if ON { INTERRUPTS } else { 0 };
     }
 }
 
@@ -350,12 +344,7 @@ steps! {
     }
 }
 
-/// INT3.
-pub(crate) fn breakpoint<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    Err(cpu.leave(Out::Trap { vector: 3, length: op.length }))
-}
-
-/// INT n.
+/// INT3, and INT n.
 pub(crate) fn interrupt<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     Err(cpu.leave(Out::Trap { vector: op.immediate as u8, length: op.length }))
 }

@@ -24,8 +24,7 @@ pub(super) fn fixed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Ru
         Code::Call_rel32_64 => control::call,
         Code::Retnq | Code::Retnq_imm16 => control::ret,
         Code::Iretq => control::interrupt_return,
-        Code::Int3 => control::breakpoint,
-        Code::Int_imm8 => control::interrupt,
+        Code::Int3 | Code::Int_imm8 => control::interrupt,
         Code::Ud2 => control::undefined,
         Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
             data::nothing
@@ -69,8 +68,8 @@ pub(super) fn system<B: Bus>(instruction: &Instruction, form: &Form) -> Option<R
         (Mnemonic::In, Immediate) => sized!(form.width, control::input, [AsImmediate]),
         (Mnemonic::In, _) => sized!(form.width, control::input, [Second]),
         (Mnemonic::Hlt, _) => control::halt,
-        (Mnemonic::Cli, _) => control::clear_interrupts,
-        (Mnemonic::Sti, _) => control::set_interrupts,
+        (Mnemonic::Cli, _) => control::change_interrupts::<B, false>,
+        (Mnemonic::Sti, _) => control::change_interrupts::<B, true>,
         (Mnemonic::Vmcall | Mnemonic::Vmmcall, _) => control::hypercall,
         (Mnemonic::Rdmsr, _) => control::read_msr,
         (Mnemonic::Wrmsr, _) => control::write_msr,
