@@ -9,7 +9,7 @@
 
 mod tables;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use haltkick_fuzzing::{Script, Target};
 
@@ -147,10 +147,7 @@ impl Guest {
     }
 }
 
-fn machine() -> &'static Arc<Machine> {
-    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
-    MACHINE.get_or_init(|| Arc::new(presets()[0].machine()))
-}
+static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| Arc::new(presets()[0].machine()));
 
 #[derive(Debug, PartialEq)]
 struct GuestEnd {
@@ -173,7 +170,7 @@ fn execute(bytes: &[u8]) {
 }
 
 fn run(guest: &Guest, parks: bool) -> GuestEnd {
-    let mut board = Board::new(Arc::clone(machine()), guest.memory.clone(), &[]);
+    let mut board = Board::new(Arc::clone(&MACHINE), guest.memory.clone(), &[]);
     if !parks {
         board.parks = false;
     }

@@ -150,8 +150,8 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The first stores of the slot's buffer become visible, as long as the core owns their lines. Asks for the lines of all others that are
-    /// neither here nor on their way.
+    /// The first stores of the slot's buffer become visible, as long as the core owns their lines. Asks for the lines of all others
+    /// that are neither here nor on their way.
     fn ask_for_all(&mut self, slot: u32) {
         while let Some(&first) = self.fabric.buffers[slot as usize].front()
             && self.fabric.owns(self.now_ps, slot, first.line())

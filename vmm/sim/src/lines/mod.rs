@@ -465,8 +465,8 @@ impl Lines {
         Some(self.begin(machine, now_ps, number, (request, None)))
     }
 
-    /// The transfer for a request has come to its end: the line is now where it was to go. That request, and the transfer for one in the queue
-    /// that has begun.
+    /// The transfer for a request has come to its end: the line is now where it was to go. That request, and the transfer for one in
+    /// the queue that has begun.
     ///
     /// # Panics
     /// If no such transfer is under way.
