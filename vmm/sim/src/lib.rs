@@ -7,14 +7,13 @@
 pub mod board;
 mod cpu;
 pub mod hosts;
-pub mod lines;
+mod lines;
 pub mod machine;
 pub mod schedule;
 mod sourced;
 
-pub use cpu::bus::{Access, Bus, Event, Fault, Fence, LINE, Moment, Verdict};
+pub use cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Partition, Verdict};
 pub use cpu::code::Code;
 pub use cpu::decode::covers;
-pub use cpu::ram::{Partition, Ram};
 pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};
 pub use sourced::FileError;

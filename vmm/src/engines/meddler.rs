@@ -144,7 +144,7 @@ impl Meddler {
     /// Fills registers, and flags, in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
     /// Gives the caller back its own.
     fn fill(&mut self, cpu: &mut Cpu, (rip, rsp): (u64, u64)) {
-        let number = cpu.number() as usize;
+        let number = cpu.number as usize;
         let is_constant = self.is_constant(number);
         let victim = &mut self.victims[number];
         // The return has taken its address off the stack.
@@ -214,10 +214,10 @@ impl Witness for Meddler {
     }
 
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
-        let (number, place) = (cpu.number() as usize, (cpu.rip(), cpu.general(General::Rsp)));
-        cpu.ask_at(cpu.instructions() + 1);
+        let (number, place) = (cpu.number as usize, (cpu.rip, cpu.general(General::Rsp)));
+        cpu.asked_at = cpu.instructions + 1;
         self.has_begun |= number > 0;
-        let is_of_lock = self.code.part(cpu.number(), place.0, place.1) == Some(Part::Code);
+        let is_of_lock = self.code.part(cpu.number, place.0, place.1) == Some(Part::Code);
         let victim = self.victims.get_mut(number).filter(|_| self.has_begun)?;
         self.since = self.since.saturating_add(1);
         // One that comes while another is handled is put off to its end: not here.

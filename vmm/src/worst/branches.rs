@@ -121,14 +121,14 @@ impl Shared {
 impl Witness for Shared {
     /// `cpu` stands at a cut.
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
-        let now = cpu.instructions();
+        let now = cpu.instructions;
         let mut said = None;
-        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
+        while let Some(&(copy, cut)) = self.cuts[cpu.number as usize].front() {
             // Instructions behind it were skipped: the rounds of a parked spin loop.
             if cut.instructions > now || said.is_some() {
                 break;
             }
-            self.cuts[cpu.number() as usize].pop_front();
+            self.cuts[cpu.number as usize].pop_front();
             self.left -= usize::from(copy.is_some());
             if cut.instructions == now && matches!(self.role, Role::Trunk) {
                 said = match copy {
@@ -138,10 +138,10 @@ impl Witness for Shared {
             }
         }
         let next = match self.role {
-            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
+            Role::Trunk => self.cuts[cpu.number as usize].front().map(|(_, cut)| cut.instructions),
             Role::Branch(_) => None,
         };
-        cpu.ask_at(next.unwrap_or(u64::MAX));
+        cpu.asked_at = next.unwrap_or(u64::MAX);
         said
     }
 }

@@ -116,15 +116,15 @@ impl Witness for Recording {
 
     /// `cpu` stands at a cut of the run itself, or is new.
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        let now = cpu.instructions();
-        let is_here = |cut: &Cut| cut.vcpu == cpu.number() && cut.instructions == now;
+        let now = cpu.instructions;
+        let is_here = |cut: &Cut| cut.vcpu == cpu.number && cut.instructions == now;
         let told =
             self.before.iter().position(is_here).and_then(|index| self.before.remove(index).kind.told());
         if told.is_some() && self.before.is_empty() {
             self.window_ps = self.window_ps.map(|(from_ps, _)| (from_ps, at_ps + self.after_ps));
         }
-        let others = self.before.iter().filter(|cut| cut.vcpu == cpu.number() && cut.instructions > now);
-        cpu.ask_at(others.map(|cut| cut.instructions).min().unwrap_or(u64::MAX));
+        let others = self.before.iter().filter(|cut| cut.vcpu == cpu.number && cut.instructions > now);
+        cpu.asked_at = others.map(|cut| cut.instructions).min().unwrap_or(u64::MAX);
         told
     }
 

@@ -11,11 +11,9 @@ use crate::cpu::op::Effect;
 use crate::cpu::state::{Cpu, Stand};
 
 use super::alike::{Alike, Counters};
-use super::fabric::{From, Why};
+use super::fabric::From;
 use super::{Board, Memory, Slot};
 
-/// Instructions that a round may take, if it is tried.
-pub(super) const MOST_INSTRUCTIONS: u64 = 128;
 /// Rounds that are tried at once: at first, and at most.
 const TRIED: (usize, usize) = (4, 64);
 /// Fewer are not worth it.
@@ -147,7 +145,7 @@ impl<M: Memory> Board<M> {
             return None;
         }
         let round = self.fabric.round().clone();
-        let (begin, instructions) = (cpu.stand(), cpu.instructions());
+        let (begin, instructions) = (cpu.stand(), cpu.instructions);
         let most = self.slots[slot as usize].tries_ahead.max(TRIED.0);
         let mut ahead = Ahead {
             begin,
@@ -174,19 +172,13 @@ impl<M: Memory> Board<M> {
         ahead: &mut Ahead,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions());
-        let never = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
-        self.fabric.begin(slot, &From { at_ps, instructions, ..never });
-        self.fabric.begin_trial(false);
+        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions);
         effects.clear();
-        let limit = instructions + MOST_INSTRUCTIONS;
-        cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
-        self.tried += cpu.instructions() - instructions;
-        if self.fabric.why != Why::Pause || self.fabric.round().instructions != instructions {
-            return false;
-        }
-        if cpu.is_at(last) {
-            // All further rounds are like this one.
+        let goes_round = self.goes_round(slot, cpu, &From { at_ps, instructions, ..*from }, false, effects);
+        self.tried += cpu.instructions - instructions;
+        let stand = cpu.stand();
+        // At its last stand, all further rounds are like this one.
+        if !goes_round || self.fabric.round().instructions != instructions || stand == *last {
             return false;
         }
         let round = self.fabric.round();
@@ -196,12 +188,12 @@ impl<M: Memory> Board<M> {
                 ahead.lines.push(*line);
             }
         }
-        let ends_ps = self.fabric.time_ps(cpu.instructions());
+        let ends_ps = self.fabric.time_ps(cpu.instructions);
         let mut tried = Tried {
-            stand: cpu.stand(),
+            stand,
             at_ps: ends_ps,
-            instructions: cpu.instructions(),
-            takes: (ends_ps - at_ps, cpu.instructions() - instructions),
+            instructions: cpu.instructions,
+            takes: (ends_ps - at_ps, cpu.instructions - instructions),
             reads: ahead.reads.len(),
             repeats: 0,
             counters: Arc::default(),
@@ -209,11 +201,9 @@ impl<M: Memory> Board<M> {
         if !round.clock {
             self.slots[slot as usize].repeat(&mut tried, last, effects);
         }
-        last.clone_from(&tried.stand);
-        if tried.repeats > 0 {
-            tried.counters.count(last, tried.repeats);
-            cpu.go_back(last, tried.instructions + tried.repeats * tried.takes.1);
-        }
+        let (stand, _, instructions) = tried.after(tried.repeats);
+        cpu.go_back(&stand, instructions);
+        *last = stand;
         ahead.tried.push(tried);
         true
     }

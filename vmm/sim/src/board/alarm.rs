@@ -42,8 +42,8 @@ impl<M: Memory> Board<M> {
         }
         let place = &mut self.slots[slot as usize];
         (place.state, place.token, place.alarm_ps) = (SlotState::Still, place.token + 1, u64::MAX);
-        let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip()));
-        rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
+        let at_ps = place.at_ps.max(at_ps);
+        self.spend_here(slot, false, at_ps);
         Some(Happening { cpu: slot, at_ps, what: What::Alarm })
     }
 }
@@ -61,13 +61,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cpu::ram::Ram;
     use crate::machine::presets;
 
     #[test]
     fn the_last_call_for_an_alarm_counts_unless_one_rings_before() {
         let machine = Arc::new(presets()[0].machine());
-        let mut board = Board::new(machine, Ram::new(1 << 12), &[]);
+        let mut board = Board::new(machine, vec![0_u8; 1 << 12], &[]);
         (0..10_000).for_each(|_| board.set_alarm(0, 1_000_000));
         assert_eq!(board.due.len(), 1);
         board.set_alarm(0, 2_000_000);

@@ -7,15 +7,18 @@
 
 use std::sync::Arc;
 
-use crate::cpu::flags::mask;
-use crate::cpu::op::{Effect, RflagsBits, Simple, Tested};
+use crate::cpu::flags::{DECIDING, Flags, mask};
+use crate::cpu::op::{Effect, RflagsBits, Simple};
 use crate::cpu::state::Stand;
 
 /// Rounds that are looked ahead, where a counter decides something.
 const MOST: u64 = 1024;
 
-/// Flags that [`Tested`] has.
+/// [`DECIDING`] flags, as the decoder numbers them.
 const TESTED: u32 = RflagsBits::OF | RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF;
+
+/// Condition on the one flag that is not among them, without its lowest bit.
+const PARITY: u8 = 5;
 
 /// Registers that a spin loop counts its rounds in. After `n` rounds a register has grown by `n` times the step of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,29 +37,21 @@ impl Counters {
     /// Most bytes on the heap for the counters of a loop.
     pub(super) const MOST_BYTES: usize = 16 * size_of::<Counter>();
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Stand of a CPU that is at `stand`, after `rounds` more.
     pub(super) fn after(&self, stand: &Stand, rounds: u64) -> Stand {
         let mut after = stand.clone();
-        self.count(&mut after, rounds);
-        after
-    }
-
-    pub(super) fn count(&self, stand: &mut Stand, rounds: u64) {
         for counter in &self.0 {
-            let place = &mut stand.general_mut()[usize::from(counter.register)];
+            let place = &mut after.file[usize::from(counter.register)];
             *place = place.wrapping_add(counter.step.wrapping_mul(rounds)) & mask(counter.width);
         }
+        after
     }
 
     /// Whether some number of rounds leads from `from` to `to`, but for flags: forwards or backwards.
     pub(super) fn lead(&self, from: &Stand, to: &Stand) -> bool {
         let bits = self.0.iter().fold(0, |bits, counter| bits | 1 << counter.register);
         let by = |counter: &Counter| {
-            let [from, to] = [from, to].map(|stand| stand.general()[usize::from(counter.register)]);
+            let [from, to] = [from, to].map(|stand| stand.file[usize::from(counter.register)]);
             to.wrapping_sub(from)
         };
         // All counters have one step, and have come as far. Counters of several steps are not looked into.
@@ -97,7 +92,7 @@ impl Counted {
     /// Value in a round that began at `begin`.
     fn value(&self, begin: &Stand) -> Option<u64> {
         let (register, plus) = self.is?;
-        Some(begin.general()[usize::from(register)].wrapping_add(plus) & mask(self.width))
+        Some(begin.file[usize::from(register)].wrapping_add(plus) & mask(self.width))
     }
 }
 
@@ -117,20 +112,25 @@ struct Decision {
     counted: Counted,
     asked: Asked,
     width: u32,
-    /// They are these.
-    told: Tested,
+    /// They are these of [`DECIDING`].
+    told: u64,
 }
 
 impl Decision {
     /// The flags with this value of the register.
-    fn of(asked: Asked, width: u32, value: u64) -> Tested {
+    fn of(asked: Asked, width: u32, value: u64) -> u64 {
         let value = value & mask(width);
-        match asked {
-            Asked::Test(bits) => Tested::of_compare(value & bits, 0, width),
-            Asked::Compare(with) => Tested::of_compare(value, with, width),
-            Asked::CompareTo(first) => Tested::of_compare(first, value, width),
-            Asked::Zero => Tested { zero: value == 0, ..Tested::default() },
-        }
+        let (first, second) = match asked {
+            Asked::Test(bits) => (value & bits, 0),
+            Asked::Compare(with) => (value, with),
+            Asked::CompareTo(first) => (first, value),
+            // Of the sum no other flag is known.
+            Asked::Zero => (u64::from(value != 0), 0),
+        };
+        // Shifted up, numbers of any width give these flags.
+        let mut flags = Flags::default();
+        flags.subtract::<64>(first << (64 - width), second << (64 - width), 0);
+        flags.arithmetic() & DECIDING
     }
 
     /// Rounds after one that began at `begin` that come to the same flags for certain, as the register does not come to a value at which
@@ -183,7 +183,7 @@ struct Followed<'a> {
     /// Flags that were set by a register in `counted`, and may be others in another round.
     differing_flags: u32,
     /// Flags that were set by such a register last, and are these where its decision is.
-    tested: Option<Tested>,
+    tested: Option<u64>,
     /// The sum that the last addition with a constant came to, until other flags are set.
     sum: Option<(Counted, u32)>,
     decisions: Vec<Decision>,
@@ -194,7 +194,7 @@ impl Alike {
     /// the next may be another.
     pub(super) fn after(last: &Stand, here: &Stand, round: &[Effect]) -> Option<Self> {
         let differ = last.differs_in(here).filter(|differ| *differ != 0)?;
-        let step = |register: usize| here.general()[register].wrapping_sub(last.general()[register]);
+        let step = |register: usize| here.file[register].wrapping_sub(last.file[register]);
         let begin = |register: usize, width: u32| {
             let counted = Counted { is: Some((register as u8, 0)), step: step(register), width };
             (differ >> register & 1 != 0).then_some(counted)
@@ -207,7 +207,7 @@ impl Alike {
         let end = Followed::from((last, here), counted, first.differing_flags).through(round)?;
         let as_found = |register: usize| match end.counted[register] {
             Some(counted) => {
-                counted.value(last).is_none_or(|value| value == here.general()[register])
+                counted.value(last).is_none_or(|value| value == here.file[register])
                     && (counted.step ^ step(register)) & mask(counted.width) == 0
                     && differ >> register & 1 != 0
             }
@@ -284,7 +284,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Notes a question about a register, which has the same answer in other rounds until the counter turns it; returns the answer.
-    fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<Tested> {
+    fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<u64> {
         let told = Decision::of(asked, width, counted.value(self.begin)?);
         self.decisions.push(Decision { counted, asked, width, told });
         Some(told)
@@ -350,12 +350,17 @@ impl<'a> Followed<'a> {
                 }
                 // The other register is the same in each round. Its value is that at the end, unless it is written until then.
                 self.kept |= 1 << other;
-                let value = self.end.general()[usize::from(other)] & mask(width);
+                let value = self.end.file[usize::from(other)] & mask(width);
                 let asked = if counts == first { Asked::Compare(value) } else { Asked::CompareTo(value) };
                 self.tests(counts, asked, width, effect)?;
             }
             Some(Simple::Select { to, from, condition, width }) => {
-                let chosen = if self.tested?.meet(condition)? { self.at(from) } else { self.at(to) };
+                let mut flags = Flags::default();
+                flags.set_arithmetic(self.tested?);
+                if condition >> 1 == PARITY {
+                    return None;
+                }
+                let chosen = if flags.holds(condition) { self.at(from) } else { self.at(to) };
                 self.set(to, chosen.map(|chosen| chosen.of_width(width)));
             }
             Some(Simple::Count { register, width }) if effect.reads & self.bits() == 1 << register => {
@@ -402,7 +407,7 @@ mod tests {
 
     fn stand(rax: u64, rcx: u64) -> Stand {
         let mut stand = Cpu::new(0, &Registers::default()).stand();
-        stand.general_mut()[..2].copy_from_slice(&[rax, rcx]);
+        stand.file[..2].copy_from_slice(&[rax, rcx]);
         stand
     }
 

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
-use crate::lines::{LINE_BYTES, Lines, Need, Own};
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::lines::{Lines, Need, Own};
 use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
@@ -78,7 +78,7 @@ pub(super) struct Store {
 impl Store {
     /// The line of its first byte.
     pub(super) fn line(&self) -> u64 {
-        self.physical / LINE_BYTES
+        self.physical / LINE
     }
 }
 
@@ -159,10 +159,10 @@ pub(super) struct Running {
     /// A part of the present instruction is complete, and since a line of `told` was written.
     in_parts: bool,
     part_told: bool,
-    /// A trial: nothing may change.
+    /// A trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
     pub(super) dry: bool,
     /// A trial of what is known to have been: the core had the lines then.
-    past: bool,
+    pub(super) past: bool,
 }
 
 pub(super) struct Fabric<M> {
@@ -213,13 +213,6 @@ impl<M: Memory> Fabric<M> {
         self.running =
             Running { cpu, own: self.lines.own(cpu), from: *from, attempt, paid_ps, ..Running::default() };
         self.why = Why::Nothing;
-    }
-
-    /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
-    /// `past`: the CPU has executed it, when its core had all lines.
-    pub(super) fn begin_trial(&mut self, past: bool) {
-        (self.running.dry, self.running.past) = (true, past);
-        self.begin_round();
     }
 
     pub(super) fn round(&self) -> &Round {
@@ -457,7 +450,7 @@ impl<M: Memory> Fabric<M> {
     /// A part in each, so that each becomes visible with its own line.
     #[cold]
     fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
-        let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
+        let first = (LINE - physical % LINE) as usize;
         self.store(physical, first, value);
         self.store(physical + first as u64, bytes - first, value >> (8 * first));
     }
@@ -482,7 +475,7 @@ impl<M: Memory> Fabric<M> {
         if let Some(noted) = &mut self.noted
             && !self.lines.is_private(line)
         {
-            noted.note(line * LINE_BYTES, access);
+            noted.note(line * LINE, access);
         }
         if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now.instructions, self.time_ps(now.instructions));
@@ -505,13 +498,13 @@ impl<M: Memory> Fabric<M> {
 impl<M: Memory> Bus for Fabric<M> {
     #[inline]
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
-        let line = line / LINE_BYTES;
+        let line = line / LINE;
         if self.touch_own(now, line, access) { Verdict::Go } else { self.touch_any(now, line, access) }
     }
 
     #[cold]
     fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
+        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE)));
         if access == Access::Atomic && !self.running.dry {
             // No cache can hold both parts: they go to memory.
             self.charge(now, self.machine.costs.line.memory_ps);
@@ -527,17 +520,17 @@ impl<M: Memory> Bus for Fabric<M> {
 
     #[inline]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        if physical % LINE_BYTES + bytes as u64 > LINE_BYTES {
+        if physical % LINE + bytes as u64 > LINE {
             return self.store_to_two_lines(physical, bytes, value);
         }
         match self.buffered {
             // A store across two pages may have no memory below one of them, whose line never comes.
-            Some((_, at_ps)) if self.lines.exists(physical / LINE_BYTES) => {
+            Some((_, at_ps)) if self.lines.exists(physical / LINE) => {
                 self.buffers[self.running.cpu as usize].push_back(Store { physical, bytes, value, at_ps });
             }
             _ => {
                 self.memory.store(physical, bytes, value);
-                self.stored(physical / LINE_BYTES);
+                self.stored(physical / LINE);
             }
         }
     }
@@ -583,8 +576,8 @@ impl<M: Memory> Bus for Fabric<M> {
         (self.running.in_parts, self.running.part_told) = (true, self.running.told.is_some());
     }
 
-    fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
-        if fence != Fence::Load && !self.buffers[self.running.cpu as usize].is_empty() {
+    fn fence(&mut self, now: Moment, drains: bool) -> Verdict {
+        if drains && !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, if self.running.dry { Why::Turn } else { Why::Drain });
         }
         self.charge(now, self.machine.costs.fence_ps);

@@ -9,13 +9,12 @@
 
 mod tables;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use haltkick_fuzzing::{Script, Target};
 
-use super::{Board, Happening, What};
-use crate::cpu::bus::Event;
-use crate::cpu::ram::{Partition, Ram};
+use super::{Board, Happening, Memory, What};
+use crate::cpu::bus::{Event, Partition};
 use crate::cpu::state::{Cpu, Registers, System, Table};
 use crate::machine::{Machine, presets};
 use tables::{DIRECTORY, IDT, PAGES, PML4, POINTERS, RIGHTS};
@@ -73,8 +72,8 @@ const NUMBERS: [u64; 16] = [
 ];
 
 /// Memory with tables, and a handler of all interrupts and exceptions.
-fn mapped(handler: &[u8]) -> Ram {
-    let mut ram = Ram::new(BYTES as usize);
+fn mapped(handler: &[u8]) -> Vec<u8> {
+    let mut ram = vec![0_u8; BYTES as usize];
     tables::write_tables(&mut ram, 32, HANDLER, EXCEPTION_STACKS);
     let last = 511 * 8;
     for (table, entry) in [(PML4, POINTERS), (POINTERS, DIRECTORY), (DIRECTORY, PAGES), (PAGES, PROGRAMS[1])]
@@ -86,28 +85,23 @@ fn mapped(handler: &[u8]) -> Ram {
 }
 
 /// As much of `bytes` as there is memory for.
-fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
-    let place = ram.bytes_mut().iter_mut().skip(at as usize);
+fn write(ram: &mut [u8], at: u64, bytes: &[u8]) {
+    let place = ram.iter_mut().skip(at as usize);
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
-struct Program<'b> {
-    registers: Registers,
-    text: &'b [u8],
-}
-
-struct Guest<'b> {
-    handler: &'static [u8],
+struct Guest {
+    memory: Vec<u8>,
+    cpus: [Cpu; 2],
     second: u32,
     alarm: bool,
     nmi: bool,
     alone: bool,
     parks: bool,
-    programs: [Program<'b>; 2],
 }
 
-impl<'b> Guest<'b> {
-    fn new(bytes: &'b [u8]) -> Self {
+impl Guest {
+    fn new(bytes: &[u8]) -> Self {
         let mut script = Script::new(bytes);
         let choices = script.byte();
         let heads = [0, 1].map(|_| {
@@ -120,53 +114,40 @@ impl<'b> Guest<'b> {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let program = |(place, _, numbers): (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
-            let rip = match place >> 1 & 3 {
-                0 => PROGRAMS[cpu],
-                1 => PROGRAMS[0] + 0xffb,
-                2 => HUGE + PROGRAMS[cpu],
-                _ => LAST_PAGE + 0xfe0 + u64::from(place >> 3),
+        let mut memory = mapped(HANDLERS[usize::from(choices & 3)]);
+        let cpus = [0, 1].map(|number: usize| {
+            let (place, _, numbers) = heads[number];
+            let (rip, at) = match place >> 1 & 3 {
+                0 => (PROGRAMS[number], PROGRAMS[number]),
+                1 => (PROGRAMS[0] + 0xffb, PROGRAMS[0] + 0xffb),
+                2 => (HUGE + PROGRAMS[number], PROGRAMS[number]),
+                _ => {
+                    let within = 0xfe0 + u64::from(place >> 3);
+                    (LAST_PAGE + within, PROGRAMS[1] + within)
+                }
             };
+            write(&mut memory, at, [first, second][number]);
             // In ring 3 it may use all ports.
             let mut registers = tables::registers(place & 1 != 0, rip, 0x3202);
-            registers.general[4] = STACKS[cpu];
+            registers.general[4] = STACKS[number];
             numbers.into_iter().for_each(|(register, number)| registers.general[register] = number);
-            Program { registers, text }
-        };
+            let mut cpu = Cpu::new(0, &registers);
+            cpu.set_partition(Partition { start: 0, bytes: BYTES });
+            cpu
+        });
         Self {
-            handler: HANDLERS[usize::from(choices & 3)],
+            memory,
+            cpus,
             second: if choices & 4 == 0 { FAR } else { 1 },
             alarm: choices & 8 != 0,
             nmi: choices & 16 != 0,
             alone: choices & 32 != 0,
             parks: choices & 64 == 0,
-            programs: [program(heads[0], 0, first), program(heads[1], 1, second)],
         }
-    }
-
-    fn memory(&self) -> Ram {
-        let mut ram = mapped(self.handler);
-        for program in &self.programs {
-            let at = match program.registers.rip {
-                last if last >= LAST_PAGE => PROGRAMS[1] + (last & 0xfff),
-                rip => rip & (HUGE - 1),
-            };
-            write(&mut ram, at, program.text);
-        }
-        ram
-    }
-
-    fn cpu(&self, number: usize) -> Cpu {
-        let mut cpu = Cpu::new(0, &self.programs[number].registers);
-        cpu.set_partition(Partition { start: 0, bytes: BYTES });
-        cpu
     }
 }
 
-fn machine() -> &'static Arc<Machine> {
-    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
-    MACHINE.get_or_init(|| Arc::new(presets()[0].machine()))
-}
+static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| Arc::new(presets()[0].machine()));
 
 #[derive(Debug, PartialEq)]
 struct GuestEnd {
@@ -188,15 +169,15 @@ fn execute(bytes: &[u8]) {
     }
 }
 
-fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
-    let mut board = Board::new(Arc::clone(machine()), guest.memory(), &[]);
+fn run(guest: &Guest, parks: bool) -> GuestEnd {
+    let mut board = Board::new(Arc::clone(&MACHINE), guest.memory.clone(), &[]);
     if !parks {
-        board.never_park();
+        board.parks = false;
     }
     let slots = [0, guest.second];
     let slots = &slots[..if guest.alone { 1 } else { 2 }];
     for (number, slot) in slots.iter().copied().enumerate() {
-        board.put(slot, Box::new(guest.cpu(number)), 0);
+        board.put(slot, Box::new(guest.cpus[number].clone()), 0);
     }
     if guest.alarm {
         board.set_alarm(0, ALARM_PS);
@@ -208,13 +189,13 @@ fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
         happenings.push(happening);
         if !see_to(&mut board, happening, guest.nmi) {
             let cpu = board.cpu(happening.cpu).expect("it has just happened to it");
-            cpus[usize::from(happening.cpu != 0)] = Some((cpu.registers(), cpu.instructions()));
+            cpus[usize::from(happening.cpu != 0)] = Some((cpu.registers(), cpu.instructions));
         }
     }
     for slot in slots {
         board.take(*slot);
     }
-    let words = board.memory().bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let words = board.memory().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let memory = words
         .enumerate()
         .filter(|(_, word)| *word != 0 && cpus.iter().flatten().count() == slots.len())
@@ -223,7 +204,7 @@ fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
 }
 
 /// Whether the CPU goes on.
-fn see_to(board: &mut Board<Ram>, happening: Happening, nmi: bool) -> bool {
+fn see_to(board: &mut Board<Vec<u8>>, happening: Happening, nmi: bool) -> bool {
     let Happening { cpu: slot, at_ps, what } = happening;
     match what {
         What::Event(Event::Reached | Event::NotCovered | Event::ShutDown { .. }) => return false,

@@ -35,11 +35,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cpu::bus::Event;
+use crate::cpu::bus::{Event, LINE};
 use crate::cpu::code::{self, Code};
-use crate::cpu::ram::Ram;
 use crate::cpu::state::Cpu;
-use crate::lines::{LINE_BYTES, Lines};
+use crate::lines::Lines;
 use crate::machine::work_loop::ROUND;
 use crate::machine::{Machine, PauseLimits, Smt};
 
@@ -62,17 +61,26 @@ pub trait Memory {
     fn end(&self) -> u64;
 }
 
-impl Memory for Ram {
+/// Bytes from physical address 0 on, for drivers that have no memory of their own.
+impl Memory for Vec<u8> {
+    #[inline]
     fn load(&self, physical: u64, bytes: usize) -> u64 {
-        Self::load(self, physical, bytes)
+        let mut value = [0; 8];
+        if let Some(source) = self.get(physical as usize..(physical as usize).saturating_add(bytes)) {
+            value[..bytes].copy_from_slice(source);
+        }
+        u64::from_le_bytes(value)
     }
 
+    #[inline]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        Self::store(self, physical, bytes, value);
+        if let Some(target) = self.get_mut(physical as usize..(physical as usize).saturating_add(bytes)) {
+            target.copy_from_slice(&value.to_le_bytes()[..bytes]);
+        }
     }
 
     fn end(&self) -> u64 {
-        self.bytes().len() as u64
+        self.len() as u64
     }
 }
 
@@ -207,8 +215,11 @@ pub struct Board<M> {
     loops: BTreeMap<u64, WorkLoop>,
     /// The least time from the request of a line that another core has to its loss.
     least_transfer_ps: u64,
-    parks: bool,
-    most_ahead_ps: u64,
+    /// Rounds of spin loops are skipped. What comes of it is the same if each is executed, and takes longer.
+    pub parks: bool,
+    /// How far a CPU may come ahead of the others, but in loops that stand for work. What comes of it is exact where a CPU looks for the
+    /// first time at what another one did alone if this is 0; it takes longer.
+    pub most_ahead_ps: u64,
     /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
     pub executed: u64,
     /// Instructions of spin loops' rounds that have been tried ahead of their time.
@@ -217,7 +228,8 @@ pub struct Board<M> {
     spent: Option<Box<Spent>>,
     /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
     pub worked_ps: u64,
-    witness: Option<Box<dyn Witness>>,
+    /// Looks at all CPUs.
+    pub witness: Option<Box<dyn Witness>>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,
 }
@@ -225,7 +237,7 @@ pub struct Board<M> {
 /// Most bytes that a board of `machine` takes for guests of `memory_bytes`, that memory left out.
 #[must_use]
 pub fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
-    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
+    let of_code = code::most_bytes::<Fabric<Vec<u8>>>() as u64;
     let of_spinners = u64::from(machine.topology.cpus()) * ahead::MOST_BYTES as u64;
     Lines::most_bytes(memory_bytes, machine).saturating_add(of_code).saturating_add(of_spinners)
 }
@@ -268,17 +280,6 @@ impl<M: Memory> Board<M> {
         self.fabric.lines.seed = seed;
     }
 
-    /// Executes every round of every spin loop. What comes of it is the same, and takes longer.
-    pub fn never_park(&mut self) {
-        self.parks = false;
-    }
-
-    /// Lets no CPU come ahead of the others but in loops that stand for work. What comes of it is exact where a CPU looks for
-    /// the first time at what another one did alone; it takes longer.
-    pub fn never_run_ahead(&mut self) {
-        self.most_ahead_ps = 0;
-    }
-
     /// The time up to which everything has happened.
     #[must_use]
     pub fn now_ps(&self) -> u64 {
@@ -304,7 +305,7 @@ impl<M: Memory> Board<M> {
 
     /// The host has written the line of this address: no core has it now.
     pub fn host_wrote(&mut self, physical: u64) {
-        let line = physical / LINE_BYTES;
+        let line = physical / LINE;
         for watcher in self.fabric.lines.write_by_host(self.now_ps, line) {
             self.wake(watcher, line, self.now_ps);
         }
@@ -328,14 +329,14 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         let Some(cpu) = &mut place.cpu else { return };
         cpu.raise_nmi();
-        let (rip, began_ps) = (cpu.rip(), place.at_ps.max(now_ps));
+        let began_ps = place.at_ps.max(now_ps);
         let at_ps = began_ps + cost_ps;
         place.at_ps = at_ps;
         if matches!(place.state, SlotState::Parked | SlotState::Due) {
             self.schedule(slot, at_ps);
         }
-        self.spend(slot, rip, false, began_ps);
-        self.spend(slot, rip, true, at_ps);
+        self.spend_here(slot, false, began_ps);
+        self.spend_here(slot, true, at_ps);
     }
 
     /// Puts a CPU into an empty slot, where it executes from `at_ps` on.
@@ -359,9 +360,7 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.last = None;
         (place.at_ps, place.entered_ps) = (at_ps, at_ps);
-        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
-            self.spend(slot, rip, true, at_ps);
-        }
+        self.spend_here(slot, true, at_ps);
         let place = &mut self.slots[slot as usize];
         let missed = std::mem::take(&mut place.alarm_rang).then_some(place.alarm_token);
         self.schedule(slot, at_ps);
@@ -472,7 +471,7 @@ impl<M: Memory> Board<M> {
             let at_ps = self.slots[slot as usize].at_ps;
             let from = From {
                 at_ps,
-                instructions: cpu.instructions(),
+                instructions: cpu.instructions,
                 instruction_ps,
                 horizon_ps,
                 reach_ps: horizon_ps + reach_ps,
@@ -482,8 +481,8 @@ impl<M: Memory> Board<M> {
             self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
-            let now_ps = self.fabric.time_ps(cpu.instructions());
-            self.executed += cpu.instructions() - from.instructions;
+            let now_ps = self.fabric.time_ps(cpu.instructions);
+            self.executed += cpu.instructions - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
             let told = self.tell_watchers(slot);
             if let Some(said) = self.stopped.take() {
@@ -495,8 +494,7 @@ impl<M: Memory> Board<M> {
                     if self.parks && self.park(slot, &mut cpu, &from, driver_ps) {
                         break None;
                     }
-                    self.fabric
-                        .begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions(), ..from });
+                    self.fabric.begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions, ..from });
                     self.fabric.begin_round();
                 }
                 (Event::Stopped, Why::LongLoop) => break self.pause_loop(slot),
@@ -506,8 +504,8 @@ impl<M: Memory> Board<M> {
                 }
                 // The end of the loop says whether that was all.
                 (Event::Limit, _) => {}
-                (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip()) => {}
-                (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
+                (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip) => {}
+                (Event::Reached, _) if self.loops.contains_key(&cpu.rip) => {
                     let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
                     self.work(slot, &mut cpu, end_ps);
                 }
@@ -575,7 +573,7 @@ impl<M: Memory> Board<M> {
     /// Work is time: the loop that the CPU has come to is over, or as much of it as fits. It waits for its own results and leaves the
     /// core's units to the sibling, which does not slow it down.
     fn work(&mut self, slot: u32, cpu: &mut Cpu, end_ps: u64) {
-        let head = cpu.rip();
+        let head = cpu.rip;
         let work = self.loops[&head];
         let place = &mut self.slots[slot as usize];
         let round_ps = ROUND * self.fabric.machine.costs.instruction_ps;
@@ -586,12 +584,12 @@ impl<M: Memory> Board<M> {
         let left = left.wrapping_sub(rounds);
         cpu.put::<64>(work.product, WorkLoop::after(cpu.get::<64>(work.product), rounds));
         cpu.put::<64>(work.left, left);
-        cpu.add_instructions(rounds * ROUND);
+        cpu.instructions += rounds * ROUND;
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;
         self.worked_ps += rounds * round_ps;
         if left == 0 {
-            cpu.set_rip(work.end);
+            cpu.rip = work.end;
         }
         self.spend(slot, head, false, at_ps);
     }
@@ -611,7 +609,7 @@ mod tests {
         let least_ps = |change: &dyn Fn(&mut Machine)| {
             let mut machine = machine.clone();
             change(&mut machine);
-            Board::new(Arc::new(machine), Ram::new(1 << 12), &[]).least_transfer_ps
+            Board::new(Arc::new(machine), vec![0_u8; 1 << 12], &[]).least_transfer_ps
         };
         assert_eq!(
             least_ps(&|_| ()),

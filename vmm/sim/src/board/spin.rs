@@ -13,16 +13,17 @@
 
 use std::sync::Arc;
 
-use crate::cpu::bus::Event;
 use crate::cpu::op::Effect;
 use crate::cpu::state::{Cpu, Stand};
 use crate::lines::Need;
 
-use super::ahead::{Ahead, MOST_INSTRUCTIONS};
+use super::ahead::Ahead;
 use super::alike::{Alike, Counters};
 use super::fabric::{From, Why};
 use super::{Board, Memory, SlotState};
 
+/// Instructions that a round may take, if it is tried.
+const MOST_INSTRUCTIONS: u64 = 128;
 /// How often in a row it is looked into what registers that differ are for.
 const MOST_TRIES: u32 = 4;
 
@@ -40,15 +41,11 @@ pub(super) struct Last {
 #[derive(Debug)]
 pub(super) struct Parked {
     since_ps: u64,
-    /// Time of a round, and its number of instructions.
-    round_ps: u64,
-    instructions: u64,
+    round: RoundEnd,
     /// When the PAUSE at the end of a round leaves the guest, if one does.
     pub(super) exits_ps: Option<u64>,
     /// When the round begins that leaves the loop by itself, or it is to be looked at again.
     leaves_ps: Option<u64>,
-    /// Lines that a round reads, and how long after its beginning.
-    reads: Vec<(u64, u64)>,
     /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
     clock: Option<(Stand, From)>,
     /// Registers that count the rounds.
@@ -60,17 +57,8 @@ pub(super) struct Parked {
 impl Parked {
     /// In rounds like `round` from `since_ps` on.
     fn in_rounds(since_ps: u64, round: RoundEnd) -> Self {
-        Self {
-            since_ps,
-            round_ps: round.round_ps,
-            instructions: round.instructions,
-            exits_ps: None,
-            leaves_ps: None,
-            reads: round.reads,
-            clock: None,
-            counters: Arc::default(),
-            ahead: None,
-        }
+        let counters = Arc::default();
+        Self { since_ps, round, exits_ps: None, leaves_ps: None, clock: None, counters, ahead: None }
     }
 
     /// The rounds before the first one that reads `line` after `at_ps`.
@@ -78,8 +66,8 @@ impl Parked {
         match &self.ahead {
             Some(ahead) => ahead.rounds_before(line, at_ps),
             None => {
-                let after_ps = self.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
-                at_ps.saturating_sub(self.since_ps + after_ps).div_ceil(self.round_ps)
+                let after_ps = self.round.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
+                at_ps.saturating_sub(self.since_ps + after_ps).div_ceil(self.round.round_ps)
             }
         }
     }
@@ -88,7 +76,7 @@ impl Parked {
     fn rounds_until(&self, at_ps: u64) -> u64 {
         match &self.ahead {
             Some(ahead) => ahead.rounds_until(at_ps),
-            None => at_ps.saturating_sub(self.since_ps) / self.round_ps,
+            None => at_ps.saturating_sub(self.since_ps) / self.round.round_ps,
         }
     }
 }
@@ -99,6 +87,7 @@ struct RoundEnd {
     stand: Stand,
     round_ps: u64,
     instructions: u64,
+    /// Lines that the round reads, and how long after its beginning.
     reads: Vec<(u64, u64)>,
 }
 
@@ -106,7 +95,7 @@ impl<M: Memory> Board<M> {
     /// The CPU stands behind a PAUSE at the end of a quiet round. Whether it is parked.
     pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
         let at_ps = self.slots[slot as usize].at_ps;
-        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
+        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions, tries: 0 };
         let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
@@ -122,11 +111,11 @@ impl<M: Memory> Board<M> {
                     instructions: here.instructions - last.instructions,
                     reads: round.reads.clone(),
                 };
-                Some((Parked::in_rounds(at_ps, round), None))
+                Some(Parked::in_rounds(at_ps, round))
             }
             Some(last) if last.tries < MOST_TRIES => {
                 here.tries = last.tries + 1;
-                self.counted(slot, cpu, from, (last, &here)).map(|parked| (parked, None))
+                self.counted(slot, cpu, from, (last, &here))
             }
             Some(last) => {
                 here.tries = last.tries;
@@ -139,19 +128,18 @@ impl<M: Memory> Board<M> {
             self.unlike(slot, cpu, &From { at_ps, ..*from })
         });
         self.slots[slot as usize].last = Some(here);
-        let Some((mut parked, leaves_ps)) = parked else { return false };
+        let Some(mut parked) = parked else { return false };
         // A line that was lost after the round had read it is not announced again.
-        if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
+        if !parked.round.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
             return false;
         }
-        for (line, _) in &parked.reads {
+        for (line, _) in &parked.round.reads {
             self.fabric.lines.hit(at_ps, slot, *line, Need::Read);
             self.fabric.lines.watch(slot, *line);
         }
-        let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
-        parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
-        parked.leaves_ps = leaves_ps;
-        let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
+        let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round.round_ps);
+        parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round.round_ps);
+        let due_ps = parked.leaves_ps.into_iter().chain(parked.exits_ps).min();
         self.slots[slot as usize].parked = Some(Box::new(parked));
         match due_ps {
             Some(due_ps) => self.schedule(slot, due_ps),
@@ -162,13 +150,13 @@ impl<M: Memory> Board<M> {
         true
     }
 
-    /// Rounds that are not alike, and when the last of those ends that were tried.
-    fn unlike(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<(Parked, Option<u64>)> {
+    /// Rounds that are not alike, up to the end of the last of those that were tried.
+    fn unlike(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<Parked> {
         let ahead = self.ahead(slot, cpu, from)?;
         let reads = ahead.lines.iter().map(|line| (*line, 0)).collect();
         let round = RoundEnd { stand: cpu.stand(), round_ps: 0, instructions: 0, reads };
-        let ends_ps = ahead.ends_ps();
-        Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, round) }, Some(ends_ps)))
+        let leaves_ps = Some(ahead.ends_ps());
+        Some(Parked { ahead: Some(ahead), leaves_ps, ..Parked::in_rounds(from.at_ps, round) })
     }
 
     /// Rounds that differ in registers which count them.
@@ -183,8 +171,7 @@ impl<M: Memory> Board<M> {
         last.stand.differs_in(&here.stand).filter(|differ| *differ != 0)?;
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let mut round = Vec::new();
-        let next =
-            self.told_trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
+        let next = self.trial(slot, cpu, (&from, &here.stand), false, &mut round)?;
         let alike = Alike::after(&here.stand, &next.stand, &round)?;
         alike
             .decides_nothing()
@@ -200,19 +187,22 @@ impl<M: Memory> Board<M> {
         from: &From,
         (last, here): (&Last, &Last),
         end_ps: u64,
-    ) -> Option<(Parked, Option<u64>)> {
+    ) -> Option<Parked> {
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
-        let next = self.trial(slot, cpu, (&from, &here.stand), false)?;
-        let is_dead = self.trial(slot, cpu, (&from, &last.stand), false).is_some_and(|other| other == next);
+        let mut trial = |board: &mut Self, from: &From, stand: &Stand| {
+            board.trial(slot, cpu, (from, stand), false, &mut Vec::new())
+        };
+        let next = trial(self, &from, &here.stand)?;
+        let is_dead = trial(self, &from, &last.stand).is_some_and(|other| other == next);
         if !is_dead || next.stand.rip != here.stand.rip {
             return None;
         }
         let clock = Some((here.stand.clone(), from));
-        let parked = Parked { clock, ..Parked::in_rounds(here.at_ps, next.clone()) };
+        let mut parked = Parked { clock, ..Parked::in_rounds(here.at_ps, next.clone()) };
         let begins = |round: u64| here.at_ps + round * next.round_ps;
         let mut leaves = |board: &mut Self, round: u64| {
             let later = From { at_ps: begins(round), ..from };
-            board.trial(slot, cpu, (&later, &here.stand), false).is_none_or(|ended| {
+            trial(board, &later, &here.stand).is_none_or(|ended| {
                 (ended.stand.rip, ended.round_ps, ended.instructions)
                     != (next.stand.rip, next.round_ps, next.instructions)
             })
@@ -224,7 +214,8 @@ impl<M: Memory> Board<M> {
             if begins(round) >= end_ps {
                 let most = end_ps.saturating_sub(here.at_ps) / next.round_ps;
                 if most <= stays || !leaves(self, most) {
-                    return Some((parked, Some(begins(most.max(1)))));
+                    parked.leaves_ps = Some(begins(most.max(1)));
+                    return Some(parked);
                 }
                 break most;
             }
@@ -237,42 +228,28 @@ impl<M: Memory> Board<M> {
             let middle = stays.midpoint(gone);
             if leaves(self, middle) { gone = middle } else { stays = middle }
         }
-        Some((parked, Some(begins(gone))))
+        parked.leaves_ps = Some(begins(gone));
+        Some(parked)
     }
 
-    /// End of a round that begins here, or has (`past`), if it comes to the PAUSE again. Changes nothing.
+    /// End of a round that begins here, or has (`past`), if it comes to the PAUSE again, and the effects of its instructions. Changes
+    /// nothing.
     fn trial(
         &mut self,
         slot: u32,
         cpu: &mut Cpu,
         (from, stand): (&From, &Stand),
         past: bool,
+        effects: &mut Vec<Effect>,
     ) -> Option<RoundEnd> {
-        self.told_trial(slot, cpu, (from, stand), past, &mut |_| ())
-    }
-
-    /// [`Self::trial`] that also tells the effects of the round's instructions.
-    fn told_trial(
-        &mut self,
-        slot: u32,
-        cpu: &mut Cpu,
-        (from, stand): (&From, &Stand),
-        past: bool,
-        tell: &mut impl FnMut(&Effect),
-    ) -> Option<RoundEnd> {
-        let (before, instructions) = (cpu.stand(), cpu.instructions());
+        let (before, instructions) = (cpu.stand(), cpu.instructions);
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
-        self.fabric
-            .begin(slot, &From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from });
-        self.fabric.begin_trial(past);
-        let limit = from.instructions + MOST_INSTRUCTIONS;
-        let event = cpu.run_telling(&mut self.code, &mut self.fabric, limit, tell);
-        let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
+        let at_pause = self.goes_round(slot, cpu, from, past, effects);
         let ended = at_pause.then(|| RoundEnd {
             stand: cpu.stand(),
-            round_ps: self.fabric.time_ps(cpu.instructions()) - from.at_ps,
-            instructions: cpu.instructions() - from.instructions,
+            round_ps: self.fabric.time_ps(cpu.instructions) - from.at_ps,
+            instructions: cpu.instructions - from.instructions,
             reads: self.fabric.round().reads.clone(),
         });
         cpu.go_back(&before, instructions);
@@ -280,12 +257,30 @@ impl<M: Memory> Board<M> {
         ended
     }
 
+    /// Takes the CPU through one more round that begins at `from`, as if nothing happened elsewhere. Whether it comes to the PAUSE again.
+    pub(super) fn goes_round(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        from: &From,
+        past: bool,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let alone = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
+        self.fabric.begin(slot, &alone);
+        (self.fabric.running.dry, self.fabric.running.past) = (true, past);
+        self.fabric.begin_round();
+        let limit = from.instructions + MOST_INSTRUCTIONS;
+        cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
+        self.fabric.why == Why::Pause
+    }
+
     /// A line that a parked CPU reads is lost, or written, perhaps at a time that the board has not reached yet: the CPU goes on with
     /// the first round that reads it after that.
     pub(super) fn wake(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let rounds = parked.rounds_before(line, at_ps);
-        let from_ps = parked.since_ps + rounds * parked.round_ps;
+        let from_ps = parked.since_ps + rounds * parked.round.round_ps;
         if parked.exits_ps.into_iter().chain(parked.leaves_ps).any(|due_ps| due_ps <= from_ps) {
             // An earlier round ends with the PAUSE that exits, or leaves the loop, and is due.
             return;
@@ -305,22 +300,22 @@ impl<M: Memory> Board<M> {
     fn unpark(&mut self, slot: u32, rounds: u64) {
         let place = &mut self.slots[slot as usize];
         let Some(parked) = place.parked.take() else { return };
-        self.fabric.filters[slot as usize].skip(rounds, parked.round_ps);
-        place.at_ps = parked.since_ps + rounds * parked.round_ps;
+        self.fabric.filters[slot as usize].skip(rounds, parked.round.round_ps);
+        place.at_ps = parked.since_ps + rounds * parked.round.round_ps;
         place.last = None;
         let at_ps = place.at_ps;
         let mut cpu = place.cpu.take().expect("it is parked");
-        for read in &parked.reads {
+        for read in &parked.round.reads {
             self.fabric.lines.forget(slot, read.0);
         }
         if let Some((stand, from)) = parked.clock.filter(|_| rounds > 0) {
             // Its last reading of the clock.
-            let last = From { at_ps: at_ps - parked.round_ps, ..from };
-            if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true) {
+            let last = From { at_ps: at_ps - parked.round.round_ps, ..from };
+            if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true, &mut Vec::new()) {
                 cpu.go_back(&ended.stand, from.instructions);
             }
         }
-        cpu.add_instructions(rounds * parked.instructions);
+        cpu.instructions += rounds * parked.round.instructions;
         if let Some(ahead) = &parked.ahead {
             let place = &mut self.slots[slot as usize];
             let ((stand, at_ps, instructions), tried) = ahead.after(rounds);
@@ -328,16 +323,14 @@ impl<M: Memory> Board<M> {
             place.at_ps = at_ps;
             place.learn(ahead, rounds, tried);
             // These rounds were not alike: what the registers are for is not asked again.
-            let (at_ps, instructions) = (place.at_ps, cpu.instructions());
+            let (at_ps, instructions) = (place.at_ps, cpu.instructions);
             place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
-        if !parked.counters.is_empty() {
-            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions());
-        }
+        cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
         // It stands behind a PAUSE.
-        self.spend(slot, cpu.rip(), false, at_ps);
-        self.fabric.rounds[slot as usize].begin(cpu.instructions(), at_ps);
+        self.spend(slot, cpu.rip, false, at_ps);
+        self.fabric.rounds[slot as usize].begin(cpu.instructions, at_ps);
         self.slots[slot as usize].cpu = Some(cpu);
     }
 }

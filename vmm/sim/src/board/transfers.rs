@@ -31,8 +31,8 @@ impl<M: Memory> Board<M> {
         stop: &AtomicBool,
     ) -> Option<Happening> {
         let Fabric { lines, machine, .. } = &mut self.fabric;
-        let served = lines.complete(machine, at_ps, (line, request));
-        if let Some(next) = served.next {
+        let (served, next) = lines.complete(machine, at_ps, (line, request));
+        if let Some(next) = next {
             self.enter(next.completes_ps, Due::Line { line, request: next.request });
         }
         if served.need == Need::Write {
@@ -90,7 +90,7 @@ impl<M: Memory> Board<M> {
 
     /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
     pub(super) fn start_store(&mut self, slot: u32) {
-        if self.overlaps() {
+        if self.fabric.machine.model.ownership == Ownership::Overlap {
             return self.ask_for_all(slot);
         }
         let place = &mut self.slots[slot as usize];
@@ -149,26 +149,10 @@ impl<M: Memory> Board<M> {
             self.schedule(slot, self.slots[slot as usize].at_ps);
         }
     }
-    /// Whether the stores of a buffer ask for their lines at once.
-    pub(super) fn overlaps(&self) -> bool {
-        self.fabric.machine.model.ownership == Ownership::Overlap
-    }
 
-    /// Asks for the lines of all stores in the slot's buffer that are neither here nor on their way.
-    pub(super) fn ask_for_all(&mut self, slot: u32) {
-        self.store_to_owned(slot);
-        let waiting: Vec<_> = self.fabric.buffers[slot as usize].iter().copied().collect();
-        for store in waiting {
-            let asked = &mut self.slots[slot as usize].asked;
-            if !asked.contains(&store.line()) && !self.fabric.owns(self.now_ps, slot, store.line()) {
-                asked.push(store.line());
-                self.request(slot, store.at_ps.max(self.now_ps), store.line(), Need::Write, FOR_A_STORE);
-            }
-        }
-    }
-
-    /// The first stores of a buffer become visible, as long as the core owns their lines.
-    pub(super) fn store_to_owned(&mut self, slot: u32) {
+    /// The first stores of the slot's buffer become visible, as long as the core owns their lines. Asks for the lines of all others
+    /// that are neither here nor on their way.
+    fn ask_for_all(&mut self, slot: u32) {
         while let Some(&first) = self.fabric.buffers[slot as usize].front()
             && self.fabric.owns(self.now_ps, slot, first.line())
         {
@@ -177,5 +161,13 @@ impl<M: Memory> Board<M> {
         }
         self.tell_watchers(slot);
         self.go_on_if_stored(slot, self.now_ps);
+        let waiting: Vec<_> = self.fabric.buffers[slot as usize].iter().copied().collect();
+        for store in waiting {
+            let asked = &mut self.slots[slot as usize].asked;
+            if !asked.contains(&store.line()) && !self.fabric.owns(self.now_ps, slot, store.line()) {
+                asked.push(store.line());
+                self.request(slot, store.at_ps.max(self.now_ps), store.line(), Need::Write, FOR_A_STORE);
+            }
+        }
     }
 }

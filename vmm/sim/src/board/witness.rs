@@ -52,7 +52,7 @@ pub trait Witness {
     /// A CPU has completed an instruction.
     fn step(&mut self, _step: &Step) {}
 
-    /// `cpu` stands before the instruction that it was to be asked at ([`Cpu::ask_at`]), or before a later one where a loop was done in
+    /// `cpu` stands before the instruction that it was to be asked at ([`Cpu::asked_at`]), or before a later one where a loop was done in
     /// one go; a new CPU is before its first one. `Some`: it is to stand still, and the driver is told this.
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64>;
 
@@ -135,16 +135,11 @@ struct Counted {
 }
 
 impl<M: Memory> Board<M> {
-    /// Has `witness` look at all CPUs.
-    pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
-        self.witness = Some(witness);
-    }
-
     /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it, with all that looks at
     /// it: a count of where time goes, a witness.
     pub(super) fn run_watched(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {
         loop {
-            let (rip, rsp, before) = (cpu.rip(), cpu.general(General::Rsp), cpu.instructions());
+            let (rip, rsp, before) = (cpu.rip, cpu.general(General::Rsp), cpu.instructions);
             let at_ps = self.fabric.time_ps(before);
             let mut next = limit;
             let mut told = false;
@@ -166,14 +161,14 @@ impl<M: Memory> Board<M> {
             }
             self.fabric.noted = told.then_some(Noted { stack: rsp & !(PAGE - 1), ..Noted::default() });
             let event = cpu.run(&mut self.code, &mut self.fabric, next);
-            let ended_ps = self.fabric.time_ps(cpu.instructions());
+            let ended_ps = self.fabric.time_ps(cpu.instructions);
             self.spend(slot, rip, false, ended_ps);
             if let (Some(noted), Some(witness)) = (self.fabric.noted.take(), &mut self.witness)
-                && cpu.instructions() > before
+                && cpu.instructions > before
             {
                 let exits = matches!(event, Event::Out { .. } | Event::Halt);
                 let Noted { shared, clock, .. } = noted;
-                let (number, entered_ps) = (cpu.number(), self.slots[slot as usize].entered_ps);
+                let (number, entered_ps) = (cpu.number, self.slots[slot as usize].entered_ps);
                 let instructions = before;
                 witness.step(&Step {
                     number,
@@ -189,11 +184,12 @@ impl<M: Memory> Board<M> {
                 });
             }
             // An NMI ends it early.
-            if event != Event::Limit || cpu.instructions() >= limit || cpu.instructions() < next {
+            if event != Event::Limit || cpu.instructions >= limit || cpu.instructions < next {
                 return event;
             }
         }
     }
+
     /// From now on the board can say where time goes, of the CPUs that [`Self::count_time_of`] is called for. `marked` has few
     /// results for all that a guest may write.
     pub fn count_time(&mut self, marked: fn(u32) -> u32) {
@@ -204,11 +200,8 @@ impl<M: Memory> Board<M> {
     /// From now on the time of the CPU in the slot counts, with the 32 bits at the physical address `mark_at` as its mark; `None`:
     /// it does not. Does nothing before [`Self::count_time`].
     pub fn count_time_of(&mut self, slot: u32, mark_at: Option<u64>) {
-        let place = &self.slots[slot as usize];
-        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
-            self.spend(slot, rip, place.state == SlotState::Still, self.now_ps);
-        }
         let now_ps = self.now_ps;
+        self.spend_here(slot, self.slots[slot as usize].state == SlotState::Still, now_ps);
         if let Some(spent) = &mut self.spent {
             let counted = &mut spent.slots[slot as usize];
             *counted = Counted { until_ps: counted.until_ps.max(now_ps), mark_at };
@@ -217,17 +210,22 @@ impl<M: Memory> Board<M> {
 
     /// [`Self::count_time_of`] for a CPU that was put into its slot just now, and was on its way there since `since_ps`.
     pub fn count_time_since(&mut self, slot: u32, mark_at: u64, since_ps: u64) {
-        let place = &self.slots[slot as usize];
-        let (at_ps, rip) = (place.at_ps, place.cpu.as_ref().map(|cpu| cpu.rip()));
-        if let (Some(spent), Some(rip)) = (&mut self.spent, rip) {
+        if let Some(spent) = &mut self.spent {
             spent.slots[slot as usize] = Counted { until_ps: since_ps, mark_at: Some(mark_at) };
-            self.spend(slot, rip, true, at_ps);
+            self.spend_here(slot, true, self.slots[slot as usize].at_ps);
         }
     }
 
     /// Counted time by purpose, in picoseconds. Empty without [`Self::count_time`].
     pub fn spent(&self) -> impl Iterator<Item = (SpentOn, u64)> + '_ {
         self.spent.iter().flat_map(|spent| spent.by.iter().map(|(on, ps)| (*on, *ps)))
+    }
+
+    /// The time of a slot's CPU, if there is one, up to `until_ps` went into the instruction at which it is.
+    pub(super) fn spend_here(&mut self, slot: u32, still: bool, until_ps: u64) {
+        if let Some(rip) = self.slots[slot as usize].cpu.as_ref().map(|cpu| cpu.rip) {
+            self.spend(slot, rip, still, until_ps);
+        }
     }
 
     /// The time of a slot's CPU up to `until_ps` went into the instruction at `rip`.

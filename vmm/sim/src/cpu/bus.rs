@@ -36,17 +36,6 @@ pub enum Verdict {
     Stop,
 }
 
-/// Which kind of fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
-    /// LFENCE.
-    Load,
-    /// SFENCE.
-    Store,
-    /// MFENCE.
-    Full,
-}
-
 /// The CPU that asks, and its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -88,8 +77,8 @@ pub trait Bus: Sized {
         Verdict::Go
     }
 
-    /// A fence. A stop comes before it, as with accesses.
-    fn fence(&mut self, _now: Moment, _fence: Fence) -> Verdict {
+    /// A fence, for which stores have to be visible if it `drains`: all but LFENCE. A stop comes before it, as with accesses.
+    fn fence(&mut self, _now: Moment, _drains: bool) -> Verdict {
         Verdict::Go
     }
 
@@ -148,5 +137,32 @@ impl Fault {
 
     pub(crate) const fn protection(error: u32) -> Self {
         Self { vector: 13, error: Some(error) }
+    }
+}
+
+/// An address at which no machine has memory.
+const NOWHERE: u64 = 1 << 52;
+
+/// A part of the machine's memory, in whole pages.
+///
+/// Each of several guests has physical addresses of its own, which begin at 0. Where they lie in the machine, the host's tables say:
+/// here a start and a length. Translations that a CPU has cached lead to the machine's memory at once, so that only a walk of the
+/// page tables needs to know the guest of an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    /// Its first byte: what is address 0 to the guest.
+    pub start: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Partition {
+    /// All that there is.
+    pub const WHOLE: Self = Self { start: 0, bytes: NOWHERE };
+
+    /// The machine's address for an address of the guest: outside of all memory, if the guest has none there.
+    #[inline(always)]
+    pub(crate) fn place(self, physical: u64) -> u64 {
+        if physical < self.bytes { self.start + physical } else { NOWHERE | physical }
     }
 }

@@ -81,15 +81,9 @@ impl<B> Default for Code<B> {
     }
 }
 
-impl<B> std::fmt::Debug for Code<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Code").field("blocks", &self.blocks.len()).field("pages", &self.pages.len()).finish()
-    }
-}
-
 impl<B: Bus> Code<B> {
     /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`, until the driver
-    /// has them [`Cpu::pass`] it or go on elsewhere.
+    /// has them pass it ([`Cpu::passes`]) or go on elsewhere.
     pub fn watch(&mut self, address: u64) {
         self.watched.insert(address);
         for page in 0..self.pages.len() {

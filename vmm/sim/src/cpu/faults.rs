@@ -2,8 +2,7 @@
 
 use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
-use crate::cpu::paging::{Failure, Intent};
-use crate::cpu::state::{CS, Cpu, RSP, SS};
+use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
 use crate::cpu::tlb::PAGE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,48 +22,53 @@ struct Gate {
     is_trap: bool,
 }
 
+impl Out {
+    /// What it means that `first` could not be delivered for this reason.
+    pub(crate) fn of_delivery(self, first: Fault) -> Event {
+        if let Self::Fault(second) = self { Event::ShutDown { first, second } } else { Event::Stopped }
+    }
+}
+
 impl Cpu {
     /// Place of 4 or 8 bytes that cross no line, read by the CPU itself with the rights of ring 0.
-    fn system_place<B: Bus>(&mut self, bus: &mut B, address: u64, access: Access) -> Result<u64, Failure> {
-        let intent = Intent::from(access);
-        let cached = match intent {
-            Intent::Write => self.tlb.find::<true>(0, address),
-            Intent::Read | Intent::Fetch => self.tlb.find::<false>(0, address),
-        };
+    fn system_place<B: Bus>(&mut self, bus: &mut B, address: u64, access: Access) -> Result<u64, Out> {
+        let writes = access.writes();
+        let cached =
+            if writes { self.tlb.find::<true>(0, address) } else { self.tlb.find::<false>(0, address) };
         let physical = match cached {
             Some(physical) => physical,
             None => {
-                let found = self.walk(bus, address, intent, 0)?;
-                if intent == Intent::Read {
+                let found = self.walk(bus, address, access.into(), 0)?;
+                if !writes {
                     self.tlb.insert(0, address, found.frame, false, found.inside);
                 }
                 found.frame | address & (PAGE - 1)
             }
         };
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         match bus.touch(now, physical & !(LINE - 1), access) {
             Verdict::Go => Ok(physical),
-            Verdict::Stop => Err(Failure::Stopped),
+            Verdict::Stop => Err(Out::Stopped),
         }
     }
 
     /// Four bytes of a table, read with the rights of ring 0.
-    pub(crate) fn system_word<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u32, Failure> {
+    pub(crate) fn system_word<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u32, Out> {
         let at = self.system_place(bus, address, Access::Read)?;
         Ok(bus.load(at, 4) as u32)
     }
 
-    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Failure> {
+    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Out> {
         let low = self.system_word(bus, address)?;
         let high = self.system_word(bus, address.wrapping_add(4))?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    fn gate<B: Bus>(&mut self, bus: &mut B, vector: u8, cause: Cause) -> Result<Gate, Failure> {
+    fn gate<B: Bus>(&mut self, bus: &mut B, vector: u8, cause: Cause) -> Result<Gate, Out> {
         const PRESENT: u64 = 1 << 47;
         let offset = u64::from(vector) * 16;
         // The error code of a bad gate is its place in the IDT.
-        let bad = Failure::Fault(Fault::protection(u32::from(vector) * 8 + 2));
+        let bad = Out::Fault(Fault::protection(u32::from(vector) * 8 + 2));
         if offset + 15 > u64::from(self.system.idt.limit) {
             return Err(bad);
         }
@@ -84,7 +88,7 @@ impl Cpu {
     }
 
     /// The stack that the handler begins with.
-    fn handler_stack<B: Bus>(&mut self, bus: &mut B, gate: &Gate) -> Result<u64, Failure> {
+    fn handler_stack<B: Bus>(&mut self, bus: &mut B, gate: &Gate) -> Result<u64, Out> {
         const RSP0: u64 = 4;
         const IST1: u64 = 36;
         let task = self.system.task.base;
@@ -106,7 +110,7 @@ impl Cpu {
         fault: Fault,
         cause: Cause,
         resume: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Out> {
         let gate = self.gate(bus, fault.vector, cause)?;
         let mut top = self.handler_stack(bus, &gate)?;
         let rflags = self.flags.get() & !RESUME;
@@ -141,9 +145,6 @@ impl Cpu {
     /// [`Event::Stopped`] if the bus stopped it: nothing has changed. [`Event::ShutDown`] if it cannot be delivered.
     pub fn interrupt<B: Bus>(&mut self, bus: &mut B, vector: u8) -> Result<(), Event> {
         let fault = Fault { vector, error: None };
-        self.deliver(bus, fault, Cause::Hardware, self.rip).map_err(|failure| match failure {
-            Failure::Stopped => Event::Stopped,
-            Failure::Fault(second) => Event::ShutDown { first: fault, second },
-        })
+        self.deliver(bus, fault, Cause::Hardware, self.rip).map_err(|out| out.of_delivery(fault))
     }
 }

@@ -10,6 +10,8 @@
 //! ```
 //! What these cannot express (POPF may set ZF and SF both) goes into `corrections`.
 
+/// Flags that conditions depend on, but for parity.
+pub(crate) const DECIDING: u64 = CARRY | ZERO | SIGN | OVERFLOW;
 pub(crate) const ARITHMETIC: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 pub(crate) const CARRY: u64 = 1;
 const PARITY: u64 = 1 << 2;
@@ -114,10 +116,10 @@ impl Flags {
         ((self.result ^ self.corrections >> 8) as u8).count_ones() & 1 == 0
     }
 
-    /// Condition `CODE` of Jcc, SETcc and CMOVcc: the lowest four bits of their opcodes.
+    /// Condition `code` of Jcc, SETcc and CMOVcc: the lowest four bits of their opcodes.
     #[inline(always)]
-    pub(crate) fn holds<const CODE: u8>(&self) -> bool {
-        let condition = match CODE >> 1 {
+    pub(crate) fn holds(&self, code: u8) -> bool {
+        let condition = match code >> 1 {
             0 => self.overflow(),
             1 => self.carry(),
             2 => self.zero(),
@@ -127,7 +129,7 @@ impl Flags {
             6 => self.sign() != self.overflow(),
             _ => self.zero() | (self.sign() != self.overflow()),
         };
-        condition != (CODE & 1 != 0)
+        condition != (code & 1 != 0)
     }
 
     #[inline(always)]

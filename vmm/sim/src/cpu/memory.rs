@@ -18,7 +18,7 @@ impl Cpu {
     /// How far it is, at `op`.
     #[inline(always)]
     pub(crate) fn moment<B>(&self, op: &Op<B>) -> Moment {
-        Moment { cpu: self.id, instructions: self.retired + u64::from(op.position) }
+        Moment { cpu: self.id, instructions: self.instructions + u64::from(op.position) }
     }
 
     #[cold]

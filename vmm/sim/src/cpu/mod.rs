@@ -17,7 +17,6 @@ mod memory;
 pub(crate) mod op;
 mod operations;
 mod paging;
-pub(crate) mod ram;
 mod run;
 pub(crate) mod state;
 mod tlb;

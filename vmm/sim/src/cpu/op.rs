@@ -99,50 +99,8 @@ pub(crate) enum Simple {
     Compare { register: u8, with: u64, width: u32 },
     /// Flags of one register minus another.
     CompareBoth { first: u8, second: u8, width: u32 },
-    /// `to` becomes `from` if flags say so.
-    Select { to: u8, from: u8, condition: Condition, width: u32 },
+    /// `to` becomes `from` if flags say so: a condition as instructions encode it.
+    Select { to: u8, from: u8, condition: u8, width: u32 },
     /// Something that does not depend on the register, and may be no constant, is added to it or subtracted.
     Count { register: u8, width: u32 },
-}
-
-/// A condition on flags, as instructions encode it: `negated`, where the number is odd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Condition(pub(crate) u8);
-
-/// Flags that conditions depend on, but for parity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tested {
-    pub(crate) overflow: bool,
-    pub(crate) carry: bool,
-    pub(crate) zero: bool,
-    pub(crate) sign: bool,
-}
-
-impl Tested {
-    /// After `first` minus `second`, both of which have `width` bits.
-    pub(crate) fn of_compare(first: u64, second: u64, width: u32) -> Self {
-        let top = |value: u64| value >> (width - 1) & 1 != 0;
-        let difference = top(first.wrapping_sub(second));
-        Self {
-            overflow: top(first) != top(second) && difference != top(first),
-            carry: first < second,
-            zero: first == second,
-            sign: difference,
-        }
-    }
-
-    /// Whether a condition holds; `None` for parity.
-    pub(crate) fn meet(self, Condition(code): Condition) -> Option<bool> {
-        let holds = match code >> 1 {
-            0 => self.overflow,
-            1 => self.carry,
-            2 => self.zero,
-            3 => self.carry || self.zero,
-            4 => self.sign,
-            6 => self.sign != self.overflow,
-            7 => self.zero || self.sign != self.overflow,
-            _ => return None,
-        };
-        Some(holds != (code & 1 != 0))
-    }
 }

@@ -50,24 +50,6 @@ pub(crate) struct Translation {
     pub(crate) inside: u32,
 }
 
-/// Why a walk, or the delivery of an exception, did not come to its end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Failure {
-    /// The bus stopped it; nothing has changed.
-    Stopped,
-    /// It caused this exception, or there is nowhere to deliver to.
-    Fault(Fault),
-}
-
-impl From<Failure> for Out {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Stopped => Self::Stopped,
-            Failure::Fault(fault) => Self::Fault(fault),
-        }
-    }
-}
-
 impl Cpu {
     /// Walks the tables for an access at `address` from `ring`. What a processor marks as accessed or dirty is marked.
     pub(crate) fn walk<B: Bus>(
@@ -76,18 +58,18 @@ impl Cpu {
         address: u64,
         intent: Intent,
         ring: u8,
-    ) -> Result<Translation, Failure> {
+    ) -> Result<Translation, Out> {
         if (address << 16) as i64 >> 16 != address as i64 {
-            return Err(Failure::Fault(Fault::protection(0)));
+            return Err(Out::Fault(Fault::protection(0)));
         }
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         let mut table = self.system.cr3 & FRAME;
         let mut rights = WRITABLE | USER;
         let mut executable = true;
         for level in (0..4_u32).rev() {
             let at = self.partition.place(table + (address >> (12 + 9 * level) & 0x1ff) * 8);
             if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
-                return Err(Failure::Stopped);
+                return Err(Out::Stopped);
             }
             let entry = bus.load(at, 8);
             if entry & PRESENT == 0 {
@@ -138,19 +120,19 @@ impl Cpu {
     }
 
     /// Marks an entry, as a locked operation does it: no store of anybody's to it gets lost.
-    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) -> Result<(), Failure> {
+    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) -> Result<(), Out> {
         if entry & marks == marks {
             return Ok(());
         }
-        let now = Moment { cpu: self.id, instructions: self.retired };
+        let now = Moment { cpu: self.id, instructions: self.instructions };
         if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
-            return Err(Failure::Stopped);
+            return Err(Out::Stopped);
         }
         bus.store(at, 8, entry | marks);
         Ok(())
     }
 
-    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> Failure {
+    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> Out {
         self.system.cr2 = address;
         let intent = match intent {
             Intent::Read => 0,
@@ -160,6 +142,6 @@ impl Cpu {
             Intent::Fetch => 0,
         };
         let user = if ring == 3 { WAS_USER } else { 0 };
-        Failure::Fault(Fault { vector: 14, error: Some(error | intent | user) })
+        Out::Fault(Fault { vector: 14, error: Some(error | intent | user) })
     }
 }

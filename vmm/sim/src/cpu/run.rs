@@ -4,7 +4,6 @@ use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::paging::Failure;
 use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out};
 use crate::cpu::tlb::PAGE;
 
@@ -30,7 +29,7 @@ impl Cpu {
         }
         // The block that it comes from, by translations that it still has.
         let mut from = None;
-        while self.retired < limit && self.nmi != NMI_WAITS {
+        while self.instructions < limit && self.nmi != NMI_WAITS {
             let block = match from {
                 Some(last) => code.find_next(last, self),
                 None => code.find(self),
@@ -66,14 +65,14 @@ impl Cpu {
         tell: &mut impl FnMut(&Effect),
     ) -> Event {
         self.learn(code);
-        while self.retired < limit {
-            let before = self.retired;
+        while self.instructions < limit {
+            let before = self.instructions;
             let ran = match code.find(self) {
                 Some(block) => {
                     let ran = self.run_block(block, bus, limit);
                     // A block is entered at its first operation only, and left for good.
                     // A long string instruction counts as several.
-                    let completed = (self.retired - before) as usize;
+                    let completed = (self.instructions - before) as usize;
                     block.effects.iter().take(completed).for_each(&mut *tell);
                     ran
                 }
@@ -102,7 +101,7 @@ impl Cpu {
     /// Executes a block, or as much of it as the limit allows.
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
-        let most = limit - self.retired;
+        let most = limit - self.instructions;
         if block.watched | self.passes {
             return self.run_specially(block, bus);
         }
@@ -119,21 +118,21 @@ impl Cpu {
             match (op.run)(self, bus, op) {
                 Ok(Flow::Next) => {}
                 Ok(Flow::Jump) => {
-                    self.retired += u64::from(op.position) + 1;
+                    self.instructions += u64::from(op.position) + 1;
                     return Ok(());
                 }
                 Err(Left) => {
                     self.rip = block.start + u64::from(op.offset);
-                    self.retired += u64::from(op.position);
+                    self.instructions += u64::from(op.position);
                     if let Out::Done(_) = self.out {
                         self.rip = self.rip.wrapping_add(u64::from(op.length));
-                        self.retired += 1;
+                        self.instructions += 1;
                     }
                     return Err(Left);
                 }
             }
         }
-        self.retired += ops.len() as u64;
+        self.instructions += ops.len() as u64;
         self.rip = match block.ops.get(ops.len()) {
             Some(next) => block.start + u64::from(next.offset),
             None => block.end,
@@ -147,9 +146,9 @@ impl Cpu {
         if block.watched && !self.passes {
             return Err(self.leave(Out::Before(Event::Reached)));
         }
-        let before = self.retired;
+        let before = self.instructions;
         let ran = self.run_operations(block, bus, 1);
-        if self.retired > before {
+        if self.instructions > before {
             self.passes = false;
         }
         ran
@@ -162,15 +161,12 @@ impl Cpu {
             Out::Nothing => None,
             Out::Stopped => Some(Event::Stopped),
             Out::Done(event) | Out::Before(event) => Some(event),
-            Out::Fault(fault) => self.raise(bus, fault),
+            Out::Fault(fault) => {
+                self.delivered(fault, |cpu| cpu.deliver(bus, fault, Cause::Hardware, cpu.rip))
+            }
             Out::Trap { vector, length } => self.trap(bus, vector, length),
             Out::Fill { address, access } => self.fill(code, bus, address, access),
         }
-    }
-
-    /// An exception of the instruction that it stands before.
-    fn raise<B: Bus>(&mut self, bus: &mut B, fault: Fault) -> Option<Event> {
-        self.delivered(fault, |cpu| cpu.deliver(bus, fault, Cause::Hardware, cpu.rip))
     }
 
     /// INT3 or INT n, which it stands before.
@@ -179,35 +175,29 @@ impl Cpu {
         let fault = Fault { vector, error: None };
         self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
             // A closed gate is an exception of its own, of the same instruction.
-            Err(Failure::Fault(closed)) if closed.vector == 13 => {
+            Err(Out::Fault(closed)) if closed.vector == 13 => {
                 cpu.deliver(bus, closed, Cause::Hardware, cpu.rip)
             }
-            other => other.inspect(|()| cpu.retired += 1),
+            other => other.inspect(|()| cpu.instructions += 1),
         })
     }
 
+    /// An exception of the instruction that it stands before is delivered, and counted.
     fn delivered(
         &mut self,
         first: Fault,
-        deliver: impl FnOnce(&mut Self) -> Result<(), Failure>,
+        deliver: impl FnOnce(&mut Self) -> Result<(), Out>,
     ) -> Option<Event> {
-        match deliver(self) {
-            Ok(()) => {
-                self.count_exception();
-                None
-            }
-            Err(Failure::Stopped) => Some(Event::Stopped),
-            Err(Failure::Fault(second)) => Some(Event::ShutDown { first, second }),
+        if let Err(out) = deliver(self) {
+            return Some(out.of_delivery(first));
         }
-    }
-
-    fn count_exception(&mut self) {
         let (at, count) = self.excepted;
-        let count = if at == self.retired { count + 1 } else { 1 };
+        let count = if at == self.instructions { count + 1 } else { 1 };
         if count > MOST_IN_A_ROW {
-            self.retired += 1;
+            self.instructions += 1;
         }
-        self.excepted = (self.retired, count.min(MOST_IN_A_ROW));
+        self.excepted = (self.instructions, count.min(MOST_IN_A_ROW));
+        None
     }
 
     /// Finds a translation that was not cached.
@@ -219,8 +209,10 @@ impl Cpu {
         access: Access,
     ) -> Option<Event> {
         match self.walk(bus, address, access.into(), self.ring) {
-            Err(Failure::Stopped) => Some(Event::Stopped),
-            Err(Failure::Fault(fault)) => self.raise(bus, fault),
+            Err(out) => {
+                self.out = out;
+                self.resolve(code, bus)
+            }
             Ok(found) => {
                 let physical = found.frame | address & (PAGE - 1);
                 let is_code = access.writes() && code.store_to(physical);
@@ -233,7 +225,7 @@ impl Cpu {
 
     /// Executes one instruction, which may store to a page that holds decoded instructions.
     fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        let event = self.run_telling(code, bus, self.retired + 1, &mut |_| ());
+        let event = self.run_telling(code, bus, self.instructions + 1, &mut |_| ());
         self.tlb.drop_writes();
         Some(event).filter(|event| *event != Event::Limit)
     }

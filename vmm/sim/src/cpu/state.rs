@@ -1,8 +1,7 @@
 //! The state of one CPU: plain data.
 
-use crate::cpu::bus::{Access, Event, Fault};
+use crate::cpu::bus::{Access, Event, Fault, Partition};
 use crate::cpu::flags::Flags;
-use crate::cpu::ram::Partition;
 use crate::cpu::tlb::Tlb;
 
 /// Slots behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
@@ -112,29 +111,30 @@ pub struct Registers {
 pub struct Cpu {
     /// Number that the driver gives it.
     pub id: u32,
-    /// Its number when it was made.
-    pub(crate) number: u32,
-    /// How many instructions it has completed when a witness is asked next.
-    pub(crate) asked_at: u64,
+    /// Its number when it was made. The driver may give it another [`Self::id`] where it runs.
+    pub number: u32,
+    /// The [`Witness`](crate::board::Witness) is asked when it has completed this many instructions.
+    pub asked_at: u64,
     /// The general registers, then [`slot`]s. A power of two, so that an index needs a mask and no check.
     pub(crate) file: [u64; 32],
-    pub(crate) rip: u64,
+    /// Address of the next instruction.
+    pub rip: u64,
     pub(crate) flags: Flags,
-    /// 0 or 3.
-    pub(crate) ring: u8,
+    /// The privilege level of its code: 0 or 3.
+    pub ring: u8,
     pub(crate) system: System,
     pub(crate) tlb: Tlb,
     pub(crate) partition: Partition,
-    /// Instructions that it has completed, but for those of the block that it is in.
-    pub(crate) retired: u64,
+    /// Instructions that it has completed in its life, but for those of the block that it is in. A repeated string instruction is one.
+    pub instructions: u64,
     /// How many they were at its last exception, and how many exceptions came since there were fewer.
     pub(crate) excepted: (u64, u32),
     /// How many they were when a repeated instruction began or went on, and how many elements of it have been done since.
     pub(crate) elements: (u64, u64),
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
-    /// The next instruction is executed although its address is watched.
-    pub(crate) passes: bool,
+    /// The next instruction is executed although its address is watched: see [`Code::watch`](crate::Code::watch).
+    pub passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
@@ -148,7 +148,7 @@ pub(crate) const NMI_WAITS: u8 = 1;
 /// One is being handled: until IRET no other one is delivered.
 pub(crate) const NMI_HANDLED: u8 = 1 << 1;
 
-/// Why an operation did not go on to the next.
+/// Why an operation did not go on to the next; why a walk, or the delivery of an exception, did not come to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Out {
     #[default]
@@ -170,8 +170,8 @@ pub(crate) enum Out {
 /// Registers of a CPU that instructions of user mode can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
-    /// The part of [`Cpu::file`] that is in use.
-    file: [u64; slot::USED],
+    /// The part of [`Cpu::file`] that is in use, the general registers first.
+    pub(crate) file: [u64; slot::USED],
     pub(crate) rip: u64,
     pub(crate) rflags: u64,
 }
@@ -183,14 +183,6 @@ impl Stand {
         let bit = |register: usize| u16::from(self.file[register] != other.file[register]) << register;
         others.then(|| (0..16).map(bit).sum())
     }
-
-    pub(crate) fn general(&self) -> &[u64] {
-        &self.file[..16]
-    }
-
-    pub(crate) fn general_mut(&mut self) -> &mut [u64] {
-        &mut self.file[..16]
-    }
 }
 
 impl Cpu {
@@ -199,14 +191,10 @@ impl Cpu {
         Stand { file, rip: self.rip, rflags: self.flags.get() }
     }
 
-    pub(crate) fn is_at(&self, stand: &Stand) -> bool {
-        self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
-    }
-
     /// Goes back to an earlier stand, at which it had completed `instructions`.
     pub(crate) fn go_back(&mut self, stand: &Stand, instructions: u64) {
         self.file[..slot::USED].copy_from_slice(&stand.file);
-        (self.rip, self.retired) = (stand.rip, instructions);
+        (self.rip, self.instructions) = (stand.rip, instructions);
         self.flags.set(stand.rflags);
     }
 
@@ -254,50 +242,6 @@ impl Cpu {
     /// Changes the arithmetic flags to those bits of RFLAGS.
     pub fn set_arithmetic_flags(&mut self, rflags: u64) {
         self.flags.set_arithmetic(rflags);
-    }
-
-    /// Address of the next instruction.
-    #[must_use]
-    pub fn rip(&self) -> u64 {
-        self.rip
-    }
-
-    /// Goes on elsewhere.
-    pub fn set_rip(&mut self, rip: u64) {
-        self.rip = rip;
-    }
-
-    /// Instructions that it has completed in its life. A repeated string instruction is one.
-    #[must_use]
-    pub fn instructions(&self) -> u64 {
-        self.retired
-    }
-
-    /// Its number when it was made. The driver may give it another number where it runs.
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// The [`Witness`](crate::board::Witness) is asked when it has completed this many instructions.
-    pub fn ask_at(&mut self, instructions: u64) {
-        self.asked_at = instructions;
-    }
-
-    /// Counts instructions that the driver has carried out in its place.
-    pub fn add_instructions(&mut self, instructions: u64) {
-        self.retired += instructions;
-    }
-
-    /// The privilege level of its code: 0 or 3.
-    #[must_use]
-    pub fn ring(&self) -> u8 {
-        self.ring
-    }
-
-    /// Executes the next instruction although its address is watched: see [`Code::watch`](crate::Code::watch).
-    pub fn pass(&mut self) {
-        self.passes = true;
     }
 
     /// Gives the IN, or RDMSR, that the CPU left with its answer.

@@ -39,12 +39,6 @@ impl Entry {
     fn frame(&self) -> u64 {
         self.frame & !(PAGE - 1)
     }
-
-    fn forbid_stores(&mut self) {
-        if self.tag != EMPTY {
-            self.tag &= !1;
-        }
-    }
 }
 
 /// Translations that a CPU has cached. One set for each ring, whose rights differ.
@@ -89,7 +83,8 @@ impl Tlb {
 
     /// Drops the right to store, everywhere.
     pub(crate) fn drop_writes(&mut self) {
-        self.data.iter_mut().flatten().flatten().for_each(Entry::forbid_stores);
+        let entries = self.data.iter_mut().flatten().flatten();
+        entries.filter(|entry| entry.tag != EMPTY).for_each(|entry| entry.tag &= !1);
     }
 
     /// Drops where code is found.

@@ -43,4 +43,4 @@ pub use policy::{
     scale,
 };
 pub use scheduler::{Picked, Scheduler, Ticked, Woken, Yielded};
-pub use waiting::{Boosts, Candidate, Interval, Spun, Window};
+pub use waiting::{Boosts, Candidate, Spun};

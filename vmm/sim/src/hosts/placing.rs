@@ -66,7 +66,7 @@ impl Scheduler {
     /// Law 9 (pulls): `cpu`, which has become idle, looks for one waiting task, near first. Whether it got one, and how long that took.
     pub(super) fn pulls(&mut self, cpu: usize, now_ns: u64) -> (bool, u64) {
         let random = self.next_random();
-        if !self.odds[cpu].tries(random) {
+        if self.host.balance.by_chance && !self.odds[cpu].tries(random) {
             return (false, 0);
         }
         let mut took_ns = 0;

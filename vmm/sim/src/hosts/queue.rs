@@ -46,17 +46,15 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(fair: Fair, cpus: u32, tick_ns: u64) -> Self {
-        let slice_ns = match fair {
-            Fair::Eevdf(it) => it.base_slice_ns * scale(cpus),
-            Fair::Cfs(it) => it.min_granularity_ns * scale(cpus),
-        };
-        let fair = match fair {
-            Fair::Cfs(it) => Fair::Cfs(Cfs {
-                latency_ns: it.latency_ns * scale(cpus),
-                min_granularity_ns: it.min_granularity_ns * scale(cpus),
-                wakeup_granularity_ns: it.wakeup_granularity_ns * scale(cpus),
-            }),
-            eevdf => eevdf,
+        let (mut fair, scale) = (fair, scale(cpus));
+        let slice_ns = match &mut fair {
+            Fair::Eevdf(it) => it.base_slice_ns * scale,
+            Fair::Cfs(it) => {
+                it.latency_ns *= scale;
+                it.min_granularity_ns *= scale;
+                it.wakeup_granularity_ns *= scale;
+                it.min_granularity_ns
+            }
         };
         Self {
             fair,
@@ -215,25 +213,24 @@ impl Queue {
         self.charge(tasks, now_ns);
         let Some(current) = self.current else { return true };
         match self.fair {
-            Fair::Eevdf(_) => self.choose(tasks, false) == Some(id),
+            Fair::Eevdf(_) => self.choose(tasks) == Some(id),
             Fair::Cfs(it) => {
                 tasks[current as usize].v - tasks[id as usize].v > it.wakeup_granularity_ns as i64
             }
         }
     }
 
-    /// Law 4 (the pick): the task to run next. `uses`: the hint of a directed yield is used up.
-    fn choose(&mut self, tasks: &[Task], uses: bool) -> Option<u32> {
+    /// Law 4 (the pick): the task to run next.
+    fn choose(&self, tasks: &[Task]) -> Option<u32> {
         if self.queued.is_empty() {
             return self.current;
         }
         if let Fair::Cfs(it) = self.fair {
-            return self.choose_by_virtual_time(it, tasks, uses);
+            return self.choose_by_virtual_time(it, tasks);
         }
         let mean = self.mean(tasks);
         let is_eligible = |id: &u32| tasks[*id as usize].v <= mean;
-        let buddy = if uses { self.buddy.take() } else { self.buddy };
-        if let Some(buddy) = buddy.filter(is_eligible) {
+        if let Some(buddy) = self.buddy.filter(is_eligible) {
             return Some(buddy);
         }
         // Law 5 (protection): eligible or not.
@@ -247,27 +244,23 @@ impl Queue {
     }
 
     /// CFS: least virtual time, but the hint's target, and not the one that yielded, as far as that is fair.
-    fn choose_by_virtual_time(&mut self, it: Cfs, tasks: &[Task], uses: bool) -> Option<u32> {
+    fn choose_by_virtual_time(&self, it: Cfs, tasks: &[Task]) -> Option<u32> {
         let mut order: Vec<u32> = self.all().collect();
         order.sort_by_key(|id| (tasks[*id as usize].v, *id));
         let first = *order.first()?;
         let is_near =
             |id: u32| tasks[id as usize].v - tasks[first as usize].v < it.wakeup_granularity_ns as i64;
-        let (buddy, skip) = match uses {
-            true => (self.buddy.take(), self.skip.take()),
-            false => (self.buddy, self.skip),
-        };
-        if let Some(buddy) = buddy.filter(|buddy| order.contains(buddy) && is_near(*buddy)) {
+        if let Some(buddy) = self.buddy.filter(|buddy| order.contains(buddy) && is_near(*buddy)) {
             return Some(buddy);
         }
-        let second = order.get(1).copied().filter(|second| skip == Some(first) && is_near(*second));
+        let second = order.get(1).copied().filter(|second| self.skip == Some(first) && is_near(*second));
         Some(second.unwrap_or(first))
     }
 
     /// The task that [`Self::pick`] would choose, which may be one that is asleep.
     pub(super) fn peek(&mut self, tasks: &mut [Task], now_ns: u64) -> Option<u32> {
         self.charge(tasks, now_ns);
-        self.choose(tasks, false)
+        self.choose(tasks)
     }
 
     /// Picks the task that runs from `now_ns` on; the current one goes back among the others if it is another. Tasks that
@@ -276,7 +269,12 @@ impl Queue {
         self.charge(tasks, now_ns);
         self.used_up = false;
         let next = loop {
-            match self.choose(tasks, true) {
+            let chosen = self.choose(tasks);
+            if !self.queued.is_empty() {
+                // A choice uses up the hint of a directed yield.
+                (self.buddy, self.skip) = (None, None);
+            }
+            match chosen {
                 Some(id) if tasks[id as usize].is_delayed => {
                     self.remove(tasks, id);
                     // It has paid, and leaves without credit.

@@ -92,7 +92,7 @@ fn domains(topology: &Topology, cpus: &[u32]) -> Vec<[Vec<usize>; 4]> {
 }
 
 /// One CPU's attempts to pull tasks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Odds {
     attempts: u32,
     successes: u32,
@@ -100,17 +100,12 @@ pub(super) struct Odds {
     pub(super) due_ns: [u64; 2],
     /// Balances in a row that found one task more elsewhere.
     pub(super) found_one: u32,
-    by_chance: bool,
 }
 
 impl Odds {
-    pub(super) fn new(host: &Host) -> Self {
-        Self { attempts: 1, successes: 1, due_ns: [0; 2], found_one: 0, by_chance: host.balance.by_chance }
-    }
-
-    /// Whether an attempt is made. `random` is any number.
+    /// Whether an attempt is made by chance. `random` is any number.
     pub(super) fn tries(&self, random: u64) -> bool {
-        !self.by_chance || random % u64::from(self.attempts) < u64::from(self.successes.max(1))
+        random % u64::from(self.attempts) < u64::from(self.successes.max(1))
     }
 
     pub(super) fn tried(&mut self, is_success: bool) {
@@ -156,7 +151,7 @@ impl Scheduler {
             places,
             requests: vec![Request::None; cpus.len()],
             runnable: vec![0; guests.len()],
-            odds: vec![Odds::new(&host); cpus.len()],
+            odds: vec![Odds { attempts: 1, successes: 1, ..Odds::default() }; cpus.len()],
             random: seed | 1,
             host,
         }

@@ -5,37 +5,27 @@ use crate::hosts::policy::{Pause, PauseCounter, Poll};
 use crate::hosts::scheduler::Yielded;
 use crate::machine::{LongestLoop, PauseLimits};
 
-/// Law 12 (pause-loop exits): the window of one vCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    window: u64,
-}
-
-impl Window {
-    /// The window of a vCPU that has not run, or is loaded after it was scheduled out.
+/// Law 12 (pause-loop exits). A vCPU that has not run, or is loaded after it was scheduled out, has [`Pause::window`].
+impl Pause {
+    /// The limits with which a vCPU is entered whose window is this long, where the time stamp counter runs at `tsc_khz`.
     #[must_use]
-    pub fn new(pause: &Pause) -> Self {
-        Self { window: pause.window }
-    }
-
-    /// The limits with which the vCPU is entered, where the time stamp counter runs at `tsc_khz`.
-    #[must_use]
-    pub fn limits(&self, pause: &Pause, tsc_khz: u64) -> PauseLimits {
+    pub fn limits(&self, window: u64, tsc_khz: u64) -> PauseLimits {
         let ps = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(tsc_khz)) as u64;
-        let longest = match pause.counter {
-            PauseCounter::Ticks => LongestLoop::Ps(ps(self.window)),
-            PauseCounter::Pauses => LongestLoop::Pauses(self.window),
+        let longest = match self.counter {
+            PauseCounter::Ticks => LongestLoop::Ps(ps(window)),
+            PauseCounter::Pauses => LongestLoop::Pauses(window),
         };
-        PauseLimits { gap_ps: ps(pause.gap), longest }
+        PauseLimits { gap_ps: ps(self.gap), longest }
     }
 
-    /// A loop has exited.
-    pub fn exited(&mut self, pause: &Pause) {
-        let most = match pause.counter {
+    /// The window of a vCPU after a loop that was longer than this one.
+    #[must_use]
+    pub fn wider(&self, window: u64) -> u64 {
+        let most = match self.counter {
             PauseCounter::Ticks => u64::from(u32::MAX),
             PauseCounter::Pauses => u64::from(u16::MAX),
         };
-        self.window = (self.window * 2).min(most);
+        (window * 2).min(most)
     }
 }
 
@@ -136,31 +126,19 @@ impl Boosts {
     }
 }
 
-/// Law 15 (halt polling): the interval of one vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
-    /// How long it polls at its next halt.
-    pub ns: u64,
-}
-
-impl Interval {
-    /// The vCPU woke up `blocked_ns` after it halted.
-    pub fn woke(&mut self, poll: &Poll, blocked_ns: u64) {
-        if poll.most_ns == 0 || blocked_ns <= self.ns {
-            return;
+impl Poll {
+    /// Law 15 (halt polling): how long a vCPU polls at its next halt, which was to poll for `polls_ns`, and woke up `blocked_ns` after it
+    /// halted.
+    #[must_use]
+    pub fn next_ns(&self, polls_ns: u64, blocked_ns: u64) -> u64 {
+        if self.most_ns == 0 || blocked_ns <= polls_ns {
+            return polls_ns;
         }
-        if blocked_ns > poll.most_ns {
-            self.shrink(poll);
-        } else if self.ns < poll.most_ns {
-            self.ns = (self.ns * 2).max(poll.start_ns).min(poll.most_ns);
+        if blocked_ns <= self.most_ns {
+            return (polls_ns * 2).max(self.start_ns).min(self.most_ns);
         }
-    }
-
-    fn shrink(&mut self, poll: &Poll) {
-        self.ns = self.ns.checked_div(poll.shrink).unwrap_or(0);
-        if self.ns < poll.start_ns {
-            self.ns = 0;
-        }
+        let shrunk_ns = polls_ns.checked_div(self.shrink).unwrap_or(0);
+        if shrunk_ns < self.start_ns { 0 } else { shrunk_ns }
     }
 }
 
@@ -180,26 +158,21 @@ mod tests {
         Candidate { preempted: true, in_kernel: true, woken: false, blocked: false, in_spin: false };
 
     #[test]
-    fn a_pause_is_part_of_a_loop_by_the_time_stamp_counter() {
-        let gap_ps = |tsc_khz| Window::new(&INTEL).limits(&INTEL, tsc_khz).gap_ps;
-        // 46 ns are 115 ticks at 2.5 GHz, and 147 at the 3.2 GHz of the core.
-        assert!(gap_ps(2_500_000) > 46_000 && gap_ps(3_200_000) < 46_000);
-    }
-
-    #[test]
     fn windows_double_up_to_the_largest_of_their_kind() {
+        // A PAUSE is part of a loop by the time stamp counter: 46 ns are 115 ticks at 2.5 GHz, and 147 at the 3.2 GHz of the core.
+        let gap_ps = |tsc_khz| INTEL.limits(INTEL.window, tsc_khz).gap_ps;
+        assert!(gap_ps(2_500_000) > 46_000 && gap_ps(3_200_000) < 46_000);
         let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..INTEL };
         for (pause, longest, most) in [
             (INTEL, [1_638_400, 3_276_800, 6_553_600].map(LongestLoop::Ps), u64::from(u32::MAX)),
             (amd, [3000, 6000, 12_000].map(LongestLoop::Pauses), u64::from(u16::MAX)),
         ] {
-            let mut window = Window::new(&pause);
+            let mut window = pause.window;
             for longest in longest {
-                assert_eq!(window.limits(&pause, 2_500_000).longest, longest);
-                window.exited(&pause);
+                assert_eq!(pause.limits(window, 2_500_000).longest, longest);
+                window = pause.wider(window);
             }
-            (0..64).for_each(|_| window.exited(&pause));
-            assert_eq!(window.window, most);
+            assert_eq!((0..64).fold(window, |window, _| pause.wider(window)), most);
         }
     }
 
@@ -255,12 +228,13 @@ mod tests {
         assert_eq!(search(&mut boosts, Yielded::BothAlone), (3, Spun { to: None, looks: 3 }));
         assert_eq!(search(&mut boosts, Yielded::To(5)), (1, Spun { to: Some(5), looks: 1 }));
     }
+
     fn intervals(shrink: u64, blocked_us: &[u64]) -> Vec<u64> {
         let poll = Poll { most_ns: 200_000, start_ns: 10_000, shrink };
-        let mut interval = Interval::default();
+        let mut polls_ns = 0;
         let after = |us: &u64| {
-            interval.woke(&poll, us * 1000);
-            interval.ns / 1000
+            polls_ns = poll.next_ns(polls_ns, us * 1000);
+            polls_ns / 1000
         };
         blocked_us.iter().map(after).collect()
     }

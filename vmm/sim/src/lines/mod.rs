@@ -24,15 +24,12 @@
 //! Not modelled: bandwidth other than that of a line, capacity (a line stays until another core writes it), prefetching,
 //! the place of a line's home.
 
-mod queue;
 mod way;
 
+use crate::cpu::bus::LINE;
 use crate::machine::{CpuPlace, Machine};
-use queue::Queue;
 use way::{Sharers, Task};
 
-/// Bytes of a line.
-pub const LINE_BYTES: u64 = 64;
 /// How long a line has to be where it is until what its CPUs do with it counts as theirs alone: about 20 us.
 const QUIET_TICKS: u64 = 20;
 /// Lines that the directory makes room for at once.
@@ -45,7 +42,7 @@ const OF_A_WAIT: usize = 512;
 
 /// Copy of a line that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// A copy.
     Read,
     /// The only one.
@@ -54,31 +51,19 @@ pub enum Need {
 
 /// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     /// Number of its request among those for the line.
-    pub request: u64,
+    pub(crate) request: u64,
     /// Time at which it ends.
-    pub completes_ps: u64,
+    pub(crate) completes_ps: u64,
 }
 
-/// A request that has been served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// CPU that made it.
-    pub cpu: u32,
-    /// Kind of copy that it needed, and has.
-    pub need: Need,
-    /// Tag that the caller gave with the request.
-    pub tag: u64,
-    /// Transfer for a request in the queue that has begun.
-    pub next: Option<Transfer>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    cpu: u32,
-    need: Need,
-    tag: u64,
+/// A CPU's request for a copy of a line. `tag` is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) cpu: u32,
+    pub(crate) need: Need,
+    pub(crate) tag: u64,
     arrived_ps: u64,
     /// How many came before it at this line.
     arrival: u64,
@@ -231,11 +216,58 @@ struct Line {
     watchers: Vec<u32>,
 }
 
+/// Requests that wait for a line, by the cluster that they come from.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    /// Clusters with requests that wait, in no order.
+    clusters: Vec<(u16, Vec<Request>)>,
+    /// Grants in a row within one cluster while others waited elsewhere.
+    streak: u32,
+}
+
+impl Queue {
+    fn push(&mut self, cluster: u16, request: Request) {
+        let index = self.clusters.iter().position(|(other, _)| *other == cluster).unwrap_or_else(|| {
+            self.clusters.push((cluster, Vec::new()));
+            self.clusters.len() - 1
+        });
+        self.clusters[index].1.push(request);
+    }
+
+    /// Takes the request that is served next: any of the cluster `near`, as `random` says, unless others have waited for `most` such
+    /// grants; then any from elsewhere.
+    fn take(&mut self, near: u16, most: u32, random: u64) -> Option<Request> {
+        let waiting = |is_near: bool| {
+            let clusters = self.clusters.iter().filter(move |(cluster, _)| (*cluster == near) == is_near);
+            clusters.map(|(_, waiting)| waiting.len()).sum::<usize>()
+        };
+        let (near_waiting, far_waiting) = (waiting(true), waiting(false));
+        let is_near = near_waiting > 0 && (far_waiting == 0 || self.streak < most);
+        self.streak = if is_near && far_waiting > 0 { self.streak + 1 } else { 0 };
+        let mut at = (random % (if is_near { near_waiting } else { far_waiting }).max(1) as u64) as usize;
+        let index = self.clusters.iter().position(|(cluster, waiting)| {
+            let is_here = (*cluster == near) == is_near;
+            let is_it = is_here && at < waiting.len();
+            if is_here && !is_it {
+                at -= waiting.len();
+            }
+            is_it
+        })?;
+        let taken = self.clusters[index].1.swap_remove(at);
+        if self.clusters[index].1.is_empty() {
+            self.clusters.swap_remove(index);
+        }
+        if self.clusters.is_empty() {
+            self.clusters = Vec::new();
+        }
+        Some(taken)
+    }
+}
+
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub(crate) struct Lines {
     places: Vec<CpuPlace>,
-    clusters_of_socket: Vec<u128>,
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
@@ -249,15 +281,11 @@ type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
     /// Lines for memory of `bytes`, all of them in memory.
-    #[must_use]
-    pub fn new(machine: &Machine, bytes: u64) -> Self {
+    pub(crate) fn new(machine: &Machine, bytes: u64) -> Self {
         let topology = &machine.topology;
-        let lines = (bytes.div_ceil(LINE_BYTES) as usize).next_multiple_of(CHUNK);
+        let lines = (bytes.div_ceil(LINE) as usize).next_multiple_of(CHUNK);
         Self {
             places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
-            clusters_of_socket: (0..topology.sockets())
-                .map(|socket| topology.clusters_of(socket as u16))
-                .collect(),
             states: vec![0; lines],
             chunks: vec![None; lines / CHUNK],
             transfers: 0,
@@ -273,16 +301,15 @@ impl Lines {
             + size_of::<Line>()
             + Sharers::most_bytes(cpus);
         let of_all =
-            memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64);
+            memory_bytes.div_ceil(LINE).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64);
         // Lines that no CPU waits for keep nothing of their requests and watchers.
         let waited_for = cpus * (machine.costs.store_buffer + MOST_WAITS);
         of_all.saturating_add((waited_for * OF_A_WAIT) as u64)
     }
 
     /// Whether there is such a line: memory has an end.
-    #[must_use]
     #[inline]
-    pub fn exists(&self, line: u64) -> bool {
+    pub(crate) fn exists(&self, line: u64) -> bool {
         line < (self.chunks.len() * CHUNK) as u64
     }
 
@@ -315,9 +342,8 @@ impl Lines {
     ///
     /// A line whose present request did not wait can still be read on its way to another core, until it is there. Its owner may
     /// write it until the request has come to its cluster.
-    #[must_use]
     #[inline]
-    pub fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
+    pub(crate) fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let core = self.places[cpu as usize].core;
         let state = self.state(line);
         match state.copies() {
@@ -342,22 +368,19 @@ impl Lines {
     }
 
     /// Whether the line is on its way to another CPU.
-    #[must_use]
     #[inline]
     pub(crate) fn is_leaving(&self, line: u64) -> bool {
         self.state(line).is(State::UNDER_WAY)
     }
 
     /// Whether only one CPU has ever had this line: no other can have seen the order of its accesses.
-    #[must_use]
     #[inline]
-    pub fn is_private(&self, line: u64) -> bool {
+    pub(crate) fn is_private(&self, line: u64) -> bool {
         self.state(line).is_private()
     }
 
     /// Whether no other CPU has seen the order of accesses to this line lately, nor waits to see one: only one CPU has ever had it, or
     /// it has not moved lately.
-    #[must_use]
     #[inline]
     pub(crate) fn is_quiet(&self, now_ps: u64, line: u64) -> bool {
         let state = self.state(line);
@@ -384,7 +407,7 @@ impl Lines {
     }
 
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
-    pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
+    pub(crate) fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let mut state = self.state(line);
         let is_fresh = state.first().is_none() && !state.is(State::UNDER_WAY);
         if is_fresh {
@@ -398,7 +421,7 @@ impl Lines {
     /// An access by `cpu` to a line that its core has: whether it comes from the sibling thread's part of the core, which
     /// takes longer.
     #[inline]
-    pub fn hit(&mut self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
+    pub(crate) fn hit(&mut self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let mut state = self.state(line);
         let is_siblings = state.is_siblings(&self.places, cpu);
         if is_siblings {
@@ -424,7 +447,7 @@ impl Lines {
 
     /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. `None`: the request waits for others, and
     /// [`Lines::complete`] of one of them says when it will have been served.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         machine: &Machine,
         now_ps: u64,
@@ -442,19 +465,24 @@ impl Lines {
         Some(self.begin(machine, now_ps, number, (request, None)))
     }
 
-    /// The transfer for a request has come to its end: the line is now where it was to go. Requests that wait may be on their way.
+    /// The transfer for a request has come to its end: the line is now where it was to go. That request, and the transfer for one in
+    /// the queue that has begun.
     ///
     /// # Panics
     /// If no such transfer is under way.
-    pub fn complete(&mut self, machine: &Machine, now_ps: u64, (number, request): (u64, u64)) -> Served {
+    pub(crate) fn complete(
+        &mut self,
+        machine: &Machine,
+        now_ps: u64,
+        (number, request): (u64, u64),
+    ) -> (Request, Option<Transfer>) {
         self.transfers += 1;
         let done = self.line(number).under_way.take().filter(|under_way| under_way.arrival == request);
         let done = done.expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(now_ps, number, done);
         let next = self.choose_next(machine, number, done);
-        let next = next.map(|request| self.begin(machine, now_ps, number, (request, Some(done.need))));
-        Served { cpu: done.cpu, need: done.need, tag: done.tag, next }
+        (done, next.map(|request| self.begin(machine, now_ps, number, (request, Some(done.need)))))
     }
 
     fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
@@ -506,19 +534,19 @@ impl Lines {
     }
 
     /// A number that depends on the seed and these words alone.
-    pub fn draw(&self, words: [u64; 3]) -> u64 {
+    pub(crate) fn draw(&self, words: [u64; 3]) -> u64 {
         words.into_iter().fold(self.seed, |so_far, word| mix(so_far ^ word))
     }
 
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
         let place = self.places[request.cpu as usize];
         let copies = (self.state(number).copies(), self.sharers(number));
-        Task::new(machine, copies, place, request.need, &self.places, &self.clusters_of_socket)
+        Task::new(machine, copies, place, request.need, &self.places)
     }
 
     /// Tells `cpu` when its core loses its copy of the line, or a sibling writes it: it is then among
     /// [`Self::take_watchers`].
-    pub fn watch(&mut self, cpu: u32, line: u64) {
+    pub(crate) fn watch(&mut self, cpu: u32, line: u64) {
         let watchers = &mut self.line(line).watchers;
         if !watchers.contains(&cpu) {
             watchers.push(cpu);
@@ -527,7 +555,7 @@ impl Lines {
     }
 
     /// `cpu` is no longer told.
-    pub fn forget(&mut self, cpu: u32, line: u64) {
+    pub(crate) fn forget(&mut self, cpu: u32, line: u64) {
         self.line(line).watchers.retain(|&watcher| watcher != cpu);
         self.watchers_rest(line);
     }
@@ -552,7 +580,7 @@ impl Lines {
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
-    pub fn take_watchers(&mut self, line: u64, writer: u32) -> Vec<u32> {
+    pub(crate) fn take_watchers(&mut self, line: u64, writer: u32) -> Vec<u32> {
         if !self.is_watched(writer, line) {
             return Vec::new();
         }
@@ -562,7 +590,7 @@ impl Lines {
     }
 
     /// `cpu` has the line at once, to write it. Those that are to be told that it is written are forgotten.
-    pub fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
+    pub(crate) fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
         self.change(line, |state| {
             let is_public = state.first().is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
@@ -576,7 +604,7 @@ impl Lines {
     }
 
     /// The host wrote the line, which is in no core's cache afterwards.
-    pub fn write_by_host(&mut self, now_ps: u64, line: u64) -> Vec<u32> {
+    pub(crate) fn write_by_host(&mut self, now_ps: u64, line: u64) -> Vec<u32> {
         self.change(line, |state| {
             state.set_copies(Copies::Memory);
             state.is_written_by(None);

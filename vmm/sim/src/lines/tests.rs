@@ -22,9 +22,16 @@ fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) 
     let Some(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
         panic!("the line is busy")
     };
-    let served = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
-    assert_eq!((served.cpu, served.next), (cpu, None));
+    let (served, next) = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
+    assert_eq!((served.cpu, next), (cpu, None));
     transfer.completes_ps - now_ps
+}
+
+/// Lines of which CPU 0 has written number 7.
+fn written() -> Lines {
+    let mut lines = Lines::new(&MACHINE, 4096);
+    get(&mut lines, &MACHINE, 0, 0, Need::Write);
+    lines
 }
 
 #[test]
@@ -46,8 +53,7 @@ fn a_line_comes_from_memory_then_from_whoever_has_it() {
 #[test]
 fn readers_share_a_line_and_a_writer_invalidates_all_copies() {
     let costs = &MACHINE.costs.line;
-    let mut lines = Lines::new(&MACHINE, 4096);
-    get(&mut lines, &MACHINE, 0, 0, Need::Write);
+    let mut lines = written();
     assert_eq!(get(&mut lines, &MACHINE, 0, 4, Need::Read), costs.hops_ps[0]);
     assert_eq!(get(&mut lines, &MACHINE, 0, 5, Need::Read), costs.shared_ps, "its cluster has a copy");
     assert_eq!(get(&mut lines, &MACHINE, 0, 6, Need::Read), costs.socket_ps, "its socket has one");
@@ -80,8 +86,7 @@ fn an_upgrade_takes_what_the_farthest_copy_takes() {
 
 #[test]
 fn a_thread_gets_what_its_sibling_wrote_once_and_others_nothing() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    get(&mut lines, &MACHINE, 0, 0, Need::Write);
+    let mut lines = written();
     assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
     assert!(lines.hit(0, 8, 7, Need::Read), "its sibling's");
     assert!(!lines.hit(0, 8, 7, Need::Read), "it has it now");
@@ -154,9 +159,9 @@ fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64
     }
     let (mut served, mut next) = (Vec::new(), Some(first));
     while let Some(Transfer { request, completes_ps }) = next {
-        let done = lines.complete(machine, completes_ps, (7, request));
+        let (done, then) = lines.complete(machine, completes_ps, (7, request));
         served.push((done.cpu, completes_ps));
-        next = done.next;
+        next = then;
     }
     served
 }
@@ -171,6 +176,11 @@ fn those_near_the_owner_are_served_first_and_cost_an_occupancy_each() {
     let near_ps = costs.near_ps * costs.occupancy_near_permille / 1000;
     assert_eq!(spacing[..2], [near_ps.max(MACHINE.costs.rmw_ps); 2]);
     assert_eq!(spacing[2], costs.hops_ps[0] * costs.occupancy_far_permille / 1000);
+    // A sibling is spaced like a core of the cluster.
+    let mut machine = MACHINE.clone();
+    machine.costs.line.occupancy_near_permille = 900;
+    let served = order(&machine, &[0, 8]);
+    assert_eq!(served[1].1 - served[0].1, machine.costs.line.near_ps * 9 / 10, "{served:?}");
 }
 
 #[test]
@@ -227,8 +237,7 @@ fn an_owner_goes_on_until_the_request_is_there() {
     for (asks, flight_ps) in
         [(1, 0), (2, costs.socket_ps - costs.near_ps), (4, costs.hops_ps[0] - costs.near_ps)]
     {
-        let mut lines = Lines::new(&MACHINE, 4096);
-        get(&mut lines, &MACHINE, 0, 0, Need::Write);
+        let mut lines = written();
         assert!(lines.request(&MACHINE, 0, (asks, 7, Need::Write), 0).is_some());
         for (at_ps, may) in
             [(0, flight_ps > 0), (flight_ps.saturating_sub(1), flight_ps > 0), (flight_ps, false)]
@@ -262,15 +271,14 @@ fn copies_go_to_many_readers_at_once() {
     for (reader, way_ps) in
         [(1, costs.near_ps), (2, costs.socket_ps), (4, costs.hops_ps[0]), (5, costs.near_ps)]
     {
-        let mut lines = Lines::new(&MACHINE, 4096);
-        get(&mut lines, &MACHINE, 0, 0, Need::Write);
+        let mut lines = written();
         get(&mut lines, &MACHINE, 0, 1, Need::Read);
         if reader == 5 {
             get(&mut lines, &MACHINE, 0, 4, Need::Read);
         }
         let Some(first) = lines.request(&MACHINE, 0, (8, 7, Need::Read), 0) else { panic!() };
         assert_eq!(lines.request(&MACHINE, 0, (reader, 7, Need::Read), 0), None);
-        let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).next.expect("it waits");
+        let next = lines.complete(&MACHINE, 1_000_000, (7, first.request)).1.expect("it waits");
         assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
 }
@@ -327,21 +335,12 @@ fn a_line_that_its_core_asks_for_again_stays_there() {
 
 #[test]
 fn a_host_s_write_takes_a_line_out_of_all_caches() {
-    let mut lines = Lines::new(&MACHINE, 4096);
-    get(&mut lines, &MACHINE, 0, 0, Need::Write);
+    let mut lines = written();
     assert_eq!(lines.write_by_host(0, 7), []);
     assert!(!lines.has(0, 0, 7, Need::Read) && !lines.is_private(7));
     assert!(!lines.take_fresh(0, 7), "somebody has had it");
     assert_eq!(get(&mut lines, &MACHINE, 0, 0, Need::Read), MACHINE.costs.line.memory_ps);
     assert!(!lines.hit(0, 8, 7, Need::Read), "no thread wrote it");
-}
-
-#[test]
-fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
-    let mut machine = MACHINE.clone();
-    machine.costs.line.occupancy_near_permille = 900;
-    let served = order(&machine, &[0, 8]);
-    assert_eq!(served[1].1 - served[0].1, machine.costs.line.near_ps * 9 / 10, "{served:?}");
 }
 
 #[test]

@@ -59,32 +59,32 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Work of a core at `place` to get the line of which these have `copies`. `places` are the places of all cores, `clusters_of` the
-    /// clusters of each socket.
+    /// Work of a core at `place` to get the line of which these have `copies`. `places` are the places of all cores.
     pub(super) fn new(
         machine: &Machine,
         (copies, sharers): (Copies, Option<&Sharers>),
         place: CpuPlace,
         need: Need,
         places: &[CpuPlace],
-        clusters_of: &[u128],
     ) -> Self {
         let (way, invalidates) = match copies {
             Copies::Memory => (Way::Memory, false),
             Copies::One(owner) => (between(machine, places[usize::from(owner)], place), false),
             Copies::Many => {
                 let clusters = sharers.map_or(0, |sharers| sharers.clusters);
-                let hops = |socket: &usize| machine.topology.hops(place.socket, *socket as u16);
-                let sockets = (0..clusters_of.len()).filter(|&socket| clusters & clusters_of[socket] != 0);
+                let topology = &machine.topology;
+                let sockets = 0..topology.sockets() as u16;
+                let with_copies = sockets.filter(|socket| clusters & topology.clusters_of(*socket) != 0);
+                let hops = with_copies.map(|socket| topology.hops(place.socket, socket));
                 let own = 1_u128 << place.cluster;
-                let own_socket = clusters_of[usize::from(place.socket)];
+                let own_socket = topology.clusters_of(place.socket);
                 let way = match need {
                     Need::Read if clusters & own != 0 => Way::Shared,
                     Need::Read if clusters & own_socket != 0 => Way::Socket,
-                    Need::Read => Way::Far(sockets.map(|socket| hops(&socket)).min().unwrap_or(1)),
+                    Need::Read => Way::Far(hops.min().unwrap_or(1)),
                     Need::Write if clusters == own => Way::Cluster,
                     Need::Write if clusters & !own_socket == 0 => Way::Socket,
-                    Need::Write => Way::Far(sockets.map(|socket| hops(&socket)).max().unwrap_or(1)),
+                    Need::Write => Way::Far(hops.max().unwrap_or(1)),
                 };
                 (way, need == Need::Write)
             }

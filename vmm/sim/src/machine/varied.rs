@@ -58,14 +58,44 @@ impl Machine {
         };
         let mut found = Vec::new();
         for (key, value) in file {
-            collect(key.get_ref(), value.get_ref(), &self.text, &grade, &mut found);
+            self.collect(key.get_ref(), value.get_ref(), &grade, &mut found);
         }
-        let guesses = found.into_iter().map(|(guess, spread)| Guess {
-            low: self.bound(&guess, 1.0 / spread),
-            high: self.bound(&guess, spread),
-            ..guess
-        });
-        guesses.collect()
+        found
+    }
+
+    /// The guesses in `value`, which is at `key`.
+    fn collect(
+        &self,
+        key: &str,
+        value: &DeValue<'_>,
+        spread: &impl Fn(&str) -> Option<f64>,
+        found: &mut Vec<Guess>,
+    ) {
+        match value {
+            DeValue::Array(values) => {
+                for (i, value) in values.iter().enumerate() {
+                    self.collect(&format!("{key}[{i}]"), value.get_ref(), spread, found);
+                }
+            }
+            DeValue::Table(table) => {
+                if let (Some(number), Some(source)) = (table.get("value"), table.get("source")) {
+                    let spread = source.get_ref().as_str().and_then(spread);
+                    let value = self.text[number.span()].replace('_', "").parse();
+                    if let (Some(spread), Ok(value)) = (spread, value) {
+                        let span = number.span();
+                        let mut guess = Guess { key: key.into(), value, low: value, high: value, span };
+                        (guess.low, guess.high) =
+                            (self.bound(&guess, 1.0 / spread), self.bound(&guess, spread));
+                        found.push(guess);
+                    }
+                    return;
+                }
+                for (inner, value) in table {
+                    self.collect(&format!("{key}.{}", inner.get_ref()), value.get_ref(), spread, found);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Choices of its model, in the order of [`CHOICES`].
@@ -101,39 +131,6 @@ impl Machine {
             text = with_choices(&text, choices);
         }
         Self::parse(&self.name, &text)
-    }
-}
-
-/// The figures in `value`, which is at `key`, with how far off each may be.
-fn collect(
-    key: &str,
-    value: &DeValue<'_>,
-    text: &str,
-    spread: &impl Fn(&str) -> Option<f64>,
-    found: &mut Vec<(Guess, f64)>,
-) {
-    match value {
-        DeValue::Array(values) => {
-            for (i, value) in values.iter().enumerate() {
-                collect(&format!("{key}[{i}]"), value.get_ref(), text, spread, found);
-            }
-        }
-        DeValue::Table(table) => {
-            if let (Some(number), Some(source)) = (table.get("value"), table.get("source")) {
-                let spread = source.get_ref().as_str().and_then(spread);
-                let value = text[number.span()].replace('_', "").parse();
-                if let (Some(spread), Ok(value)) = (spread, value) {
-                    let guess =
-                        Guess { key: key.into(), value, low: value, high: value, span: number.span() };
-                    found.push((guess, spread));
-                }
-                return;
-            }
-            for (inner, value) in table {
-                collect(&format!("{key}.{}", inner.get_ref()), value.get_ref(), text, spread, found);
-            }
-        }
-        _ => {}
     }
 }
 

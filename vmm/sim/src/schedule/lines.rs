@@ -17,6 +17,8 @@ pub(super) type Thread<'a> = (&'a str, u32);
 /// Statement of a line.
 pub(super) enum Line<'a> {
     Event(Event<'a>),
+    /// A switch or wake-up that cannot be read, and why.
+    Broken(&'static str),
     /// This many events before it were lost.
     Lost(u64),
     /// This many of the first events were overwritten by later ones.
@@ -47,8 +49,6 @@ pub(super) enum What<'a> {
     },
     /// An event of another name.
     Other(&'a str),
-    /// A switch or wake-up that cannot be read, and why.
-    Broken(&'static str),
 }
 
 /// Events whose text is a program's own: it may look like an event.
@@ -103,12 +103,12 @@ fn joined(text: &str) -> (Option<Line<'_>>, usize) {
 }
 
 fn is_broken(line: &Line<'_>) -> bool {
-    matches!(line, Line::Event(Event { what: What::Broken(_), .. }))
+    matches!(line, Line::Broken(_))
 }
 
 /// Whether the next line may have the rest of it.
 fn goes_on(line: &Line<'_>) -> bool {
-    matches!(line, Line::Event(event) if matches!(event.what, What::Broken(why) if why != NO_TIME))
+    matches!(line, Line::Broken(why) if *why != NO_TIME)
 }
 
 /// Whether a line that cannot be read is about a vCPU.
@@ -117,7 +117,7 @@ fn names_vcpu(line: &str) -> bool {
 }
 
 fn read(line: &str) -> Option<Line<'_>> {
-    event(line).map(Line::Event).or_else(|| of_buffers(line.trim()))
+    event(line).or_else(|| of_buffers(line.trim()))
 }
 
 /// A line that tells what the recording lacks.
@@ -160,9 +160,9 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn event(&self, what: What<'a>) -> Event<'a> {
+    fn event(&self, what: What<'a>) -> Line<'a> {
         let (cpu, by) = context(self.before);
-        Event { at: self.at, cpu, by, what }
+        Line::Event(Event { at: self.at, cpu, by, what })
     }
 }
 
@@ -202,24 +202,26 @@ fn name(word: &str) -> &str {
 }
 
 /// Returns the switch or wake-up that a head begins.
-fn scheduling<'a>(head: &Head<'a>) -> Option<What<'a>> {
-    match head.name {
-        "sched_switch" => Some(switch(head.after)),
+fn scheduling<'a>(head: &Head<'a>) -> Option<Line<'a>> {
+    let what = match head.name {
+        "sched_switch" => switch(head.after),
         "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => {
-            let broken = What::Broken("no thread as comm=NAME pid=NUMBER, or as NAME:NUMBER [PRIORITY]");
             let begins = head.name == "sched_waking";
             let woken = in_fields(head.after, ["comm=", " pid="]).or_else(|| by_colon(head.after));
-            Some(woken.map_or(broken, |woken| What::Wakes { woken, begins }))
+            woken
+                .map(|woken| What::Wakes { woken, begins })
+                .ok_or("no thread as comm=NAME pid=NUMBER, or as NAME:NUMBER [PRIORITY]")
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(what.map_or_else(Line::Broken, |what| head.event(what)))
 }
 
-fn event(line: &str) -> Option<Event<'_>> {
+fn event(line: &str) -> Option<Line<'_>> {
     let mut first = None;
     for head in heads(line) {
-        if let Some(what) = scheduling(&head) {
-            return Some(head.event(what));
+        if let Some(line) = scheduling(&head) {
+            return Some(line);
         }
         // A thread's name is too short for all of this.
         let is_text = TEXTS.contains(&head.name) && matches!(context(head.before), (Some(_), Some(_)));
@@ -237,7 +239,7 @@ fn event(line: &str) -> Option<Event<'_>> {
             .is_some_and(|word| matches!(name(word), "sched_switch" | "sched_wakeup" | "sched_waking"))
     };
     let lacks_time = !line.starts_with('#') && line.split_whitespace().any(names_event);
-    lacks_time.then_some(Event { at: "", cpu: None, by: None, what: What::Broken(NO_TIME) })
+    lacks_time.then_some(Line::Broken(NO_TIME))
 }
 
 /// The CPU that an event was on, and the thread that ran there: what stands before the time.
@@ -270,7 +272,7 @@ fn running(text: &str) -> Option<Thread<'_>> {
 }
 
 /// Both threads of a switch. A name may have arrows: the right one leaves names that are not too long.
-fn switch(text: &str) -> What<'_> {
+fn switch(text: &str) -> Result<What<'_>, &'static str> {
     let read = |(at, arrow): (usize, &str)| {
         let (out, state) = text[..at].trim_end().rsplit_once(char::is_whitespace)?;
         let into = &text[at + arrow.len()..];
@@ -286,9 +288,9 @@ fn switch(text: &str) -> What<'_> {
     let longest = |(out, _, into): &(Thread<'_>, &str, Thread<'_>)| out.0.len().max(into.0.len());
     let found = text.match_indices("==>").take(MOST_ARROWS).filter_map(read).min_by_key(longest);
     match found {
-        Some((out, state, into)) => What::Switch { out, state, into },
-        None if text.contains("==>") => What::Broken("a switch without two threads and a state"),
-        None => What::Broken("a switch without ==>"),
+        Some((out, state, into)) => Ok(What::Switch { out, state, into }),
+        None if text.contains("==>") => Err("a switch without two threads and a state"),
+        None => Err("a switch without ==>"),
     }
 }
 

@@ -49,9 +49,7 @@ impl Schedule {
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, String> {
         // A thread's name may have any bytes.
         let text = String::from_utf8_lossy(bytes);
-        let spells = if lines::has_switch(&text) {
-            text::read(&text)?
-        } else if perfetto::TracePacket::begins(bytes) {
+        let spells = if perfetto::TracePacket::begins(bytes) && !lines::has_switch(&text) {
             perfetto::read(bytes)?
         } else if text.contains("sched_switch") {
             text::read(&text)?

@@ -70,7 +70,7 @@ impl Threads {
                 self.is_called(into)?;
             }
             What::Wakes { woken, .. } => self.is_called(woken)?,
-            What::Other(_) | What::Broken(_) => {}
+            What::Other(_) => {}
         }
         if let Some((name, pid)) = event.by
             && let Some(vcpu) = vcpu_of(name)
@@ -142,6 +142,7 @@ impl Replay {
     fn goes_on(&mut self, line: &Line<'_>) -> Result<(), String> {
         match line {
             Line::Event(event) => return self.event(event),
+            Line::Broken(why) => return Err((*why).into()),
             Line::Lost(count) => {
                 self.spells.doubt(LOST, self.line, *count);
                 self.states.clear();
@@ -161,9 +162,6 @@ impl Replay {
     }
 
     fn event(&mut self, Event { at, cpu, by, what }: &Event<'_>) -> Result<(), String> {
-        if let What::Broken(why) = what {
-            return Err((*why).into());
-        }
         let at_ns = time(at);
         let by = by.and_then(|(_, pid)| self.vcpus.get(&pid).copied());
         match *what {
@@ -197,7 +195,6 @@ impl Replay {
                     self.acts(vcpu, at_ns, *cpu, matches!(name, "kvm_exit" | "kvm_entry"));
                 }
             }
-            What::Broken(_) => {}
         }
         Ok(())
     }

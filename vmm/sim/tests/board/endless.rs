@@ -1,6 +1,6 @@
 //! Guests that mean harm: what has no end comes to the limit of a run, and takes bounded memory.
 
-use haltkick_sim::{Event, General, Ram, Registers};
+use haltkick_sim::{Event, General, Registers};
 
 use crate::harness::{CODE, HANDLER, Lab, Ring};
 
@@ -9,7 +9,7 @@ fn exceptions_whose_handler_causes_the_next_come_to_the_limit() {
     let mut lab = Lab::new(Ring::Three, &[0x0f, 0x0b]);
     lab.put(HANDLER, &[0x0f, 0x0b]);
     assert_eq!(lab.run(100), Event::Limit);
-    assert_eq!((lab.cpu.rip(), lab.cpu.instructions()), (HANDLER, 100));
+    assert_eq!((lab.cpu.rip, lab.cpu.instructions), (HANDLER, 100));
 }
 
 #[test]
@@ -21,12 +21,12 @@ fn a_string_instruction_stops_at_the_limit_and_continues_next_run() {
     lab.cpu.set_general(General::Rcx, ELEMENTS);
     assert_eq!(lab.run(1), Event::Limit);
     let left = lab.cpu.general(General::Rcx);
-    assert!(left > 0 && left < ELEMENTS && lab.cpu.rip() == CODE, "{left} left");
+    assert!(left > 0 && left < ELEMENTS && lab.cpu.rip == CODE, "{left} left");
     while lab.cpu.general(General::Rcx) > 0 {
         lab.machine.asked.clear();
         lab.run(1);
     }
-    assert_eq!((lab.cpu.general(General::Rsi), lab.cpu.rip()), (ELEMENTS, CODE + 2));
+    assert_eq!((lab.cpu.general(General::Rsi), lab.cpu.rip), (ELEMENTS, CODE + 2));
 }
 
 #[test]
@@ -48,22 +48,21 @@ fn code_in_page_after_page_takes_bounded_memory_and_is_found_again() {
     let program =
         [0xbf, 0, 0, 0x20, 0x40, 0xff, 0xd7, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf3, 0xf4];
     let mut lab = Lab::new(Ring::Zero, &program);
-    let mut ram = Ram::new(24 << 20);
-    ram.bytes_mut()[..lab.machine.ram.bytes().len()].copy_from_slice(lab.machine.ram.bytes());
+    let ram = &mut lab.machine.ram;
+    ram.resize(24 << 20, 0);
     for page in 0..PAGES {
         // inc eax; ret
-        ram.bytes_mut()[(2 << 20) + page as usize * 4096..][..3].copy_from_slice(&[0xff, 0xc0, 0xc3]);
+        ram[(2 << 20) + page as usize * 4096..][..3].copy_from_slice(&[0xff, 0xc0, 0xc3]);
     }
-    lab.machine.ram = ram;
     let mut other = lab.cpu.clone();
     for round in 0..3 {
         for cpu in [&mut lab.cpu, &mut other] {
-            cpu.set_rip(CODE);
+            cpu.rip = CODE;
             cpu.set_general(General::Rax, 0);
             cpu.set_general(General::Rcx, PAGES - round);
             let event = std::iter::repeat_with(|| {
                 lab.machine.asked.clear();
-                cpu.run(&mut lab.code, &mut lab.machine, cpu.instructions() + 1000)
+                cpu.run(&mut lab.code, &mut lab.machine, cpu.instructions + 1000)
             });
             let mut event = event.skip_while(|event| *event == Event::Limit);
             assert_eq!((event.next(), cpu.general(General::Rax)), (Some(Event::Halt), PAGES - round));

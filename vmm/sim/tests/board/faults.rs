@@ -2,7 +2,7 @@
 //!
 //! Each test has a bound in virtual time: a CPU that asks anew forever reaches it.
 
-use haltkick_sim::board::What;
+use haltkick_sim::board::{Memory, What};
 use haltkick_sim::{Cpu, General};
 
 use crate::harness::{self, CODE, DATA, EXCEPTION_STACK, HANDLER, IDT, PAGES, RIGHTS, Ring, STACK, TSS};
@@ -18,7 +18,7 @@ impl Bench {
     fn with(name: &str, programs: &[(u64, &[u8])]) -> Self {
         let mut ram = harness::memory(&[]);
         for (at, program) in programs {
-            ram.bytes_mut()[*at as usize..*at as usize + program.len()].copy_from_slice(program);
+            ram[*at as usize..*at as usize + program.len()].copy_from_slice(program);
         }
         Self::of_memory(preset(name), ram, &[])
     }
@@ -107,12 +107,12 @@ fn an_alarm_during_a_wait_for_a_line_stops_the_cpu_afterwards() {
         assert_eq!((rung.cpu, rung.what), (33, What::Alarm), "{program:x?}");
         assert!(rung.at_ps >= AT_PS, "{rung:?}");
         // It stands still, and goes on afterwards.
-        let before = boards.board.cpu(33).expect("it is there").instructions();
+        let before = boards.board.cpu(33).expect("it is there").instructions;
         assert_eq!(boards.board.run(rung.at_ps + most_ps), None);
-        assert_eq!(boards.board.cpu(33).expect("it is there").instructions(), before);
+        assert_eq!(boards.board.cpu(33).expect("it is there").instructions, before);
         boards.board.resume(33, rung.at_ps + most_ps);
         assert_eq!(boards.board.run(rung.at_ps + 3 * most_ps), None);
-        assert!(boards.board.cpu(33).expect("it is there").instructions() > before, "{program:x?}");
+        assert!(boards.board.cpu(33).expect("it is there").instructions > before, "{program:x?}");
     }
 }
 
@@ -162,7 +162,7 @@ fn an_nmi_reaches_a_cpu_that_runs_is_parked_or_waits() {
         let ends = boards.end(24, 10_000 * MICROSECOND);
         let (_, interrupted) = ends.iter().find(|(_, cpu)| cpu.id == 0).expect("it has ended");
         let registers = interrupted.registers();
-        assert_eq!((interrupted.ring(), registers.general[4]), (3, STACK));
+        assert_eq!((interrupted.ring, registers.general[4]), (3, STACK));
         let expected = [(CODE, 0), (CODE + 0x100, each), (CODE + 0x200, 0)];
         assert!(expected.contains(&(rip, registers.general[0])), "{rip:#x}: {:x?}", registers.general);
         let adders = if (rip, address) == (CODE, DATA) { 24 } else { 23 };
@@ -191,7 +191,7 @@ fn an_nmi_during_the_handler_of_one_comes_after_its_iret() {
     boards.board.memory_mut().store(DATA, 4, 1);
     boards.board.host_wrote(DATA);
     let ends = boards.end(1, 20 * MICROSECOND);
-    assert_eq!((ends[0].1.ring(), ends[0].1.general(General::Rsp)), (3, STACK));
+    assert_eq!((ends[0].1.ring, ends[0].1.general(General::Rsp)), (3, STACK));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn exceptions_get_their_frames_through_while_others_have_the_stacks_lines() {
         let registers = interrupted.registers();
         assert_eq!(registers.rflags & 0x202, 0x202, "the frame's flags are those that were pushed");
         assert_eq!(registers.general[4], lines[0] + 32);
-        assert_eq!(interrupted.ring(), if ring == Ring::Zero { 0 } else { 3 });
+        assert_eq!(interrupted.ring, if ring == Ring::Zero { 0 } else { 3 });
         assert_eq!((boards.word(lines[0] + 56), boards.word(lines[1])), (2 * many, 2 * many));
     }
 }
@@ -305,9 +305,9 @@ fn a_parked_cpu_misses_its_line_from_the_same_round_on() {
         let ends = [false, true].map(|parks| {
             let mut boards = Bench::with("nehalem-2s", &[(CODE, &stores), (CODE + 0x100, wait_for_one())]);
             if !parks {
-                boards.board.never_park();
+                boards.board.parks = false;
             }
-            boards.board.never_run_ahead();
+            boards.board.most_ahead_ps = 0;
             boards.begin(0, Ring::Zero, CODE, &[(General::Rdi, DATA), (General::Rsi, 12)]);
             boards.begin(15, Ring::Zero, CODE + 0x100, &[(General::Rdi, DATA)]);
             boards.end(2, 100 * MICROSECOND).into_iter().map(|end| end.0).collect::<Vec<_>>()

@@ -11,7 +11,8 @@ mod tables;
 
 use std::collections::BTreeSet;
 
-use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Ram, Registers, System, Table, Verdict};
+use haltkick_sim::board::Memory;
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Registers, System, Table, Verdict};
 
 pub(crate) use tables::{DIRECTORY, IDT, PAGES, PML4, RIGHTS, TSS, USER_CODE, USER_DATA, set_gate};
 
@@ -29,7 +30,7 @@ const MOST_ASKED: usize = 1 << 18;
 /// Memory, and what has been asked.
 #[derive(Clone)]
 pub(crate) struct Machine {
-    pub(crate) ram: Ram,
+    pub(crate) ram: Vec<u8>,
     pub(crate) asked: Vec<(u64, Access)>,
     /// Which of the accesses that are new to it, by number, it refuses when it is first asked.
     pub(crate) refuse: fn(usize) -> bool,
@@ -81,7 +82,7 @@ impl Lab {
     }
 
     pub(crate) fn run(&mut self, instructions: u64) -> Event {
-        let limit = self.cpu.instructions() + instructions;
+        let limit = self.cpu.instructions + instructions;
         self.cpu.run(&mut self.code, &mut self.machine, limit)
     }
 
@@ -101,17 +102,17 @@ impl Lab {
     }
 
     pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
-        self.machine.ram.bytes_mut()[address as usize..address as usize + bytes.len()].copy_from_slice(bytes);
+        self.machine.ram[address as usize..address as usize + bytes.len()].copy_from_slice(bytes);
     }
 }
 
 /// Memory with tables and a program at [`CODE`]. Handlers halt.
-pub(crate) fn memory(program: &[u8]) -> Ram {
-    let mut ram = Ram::new(4 << 20);
+pub(crate) fn memory(program: &[u8]) -> Vec<u8> {
+    let mut ram = vec![0_u8; 4 << 20];
     tables::write_tables(&mut ram, 512, HANDLER, EXCEPTION_STACK);
     ram.store(DIRECTORY + 8, 8, LARGE | tables::IS_PAGE | RIGHTS);
     ram.store(HANDLER, 1, 0xf4);
-    ram.bytes_mut()[CODE as usize..CODE as usize + program.len()].copy_from_slice(program);
+    ram[CODE as usize..CODE as usize + program.len()].copy_from_slice(program);
     ram
 }
 

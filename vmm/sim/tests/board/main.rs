@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_sim::board::{Board, Happening, SpentOn, What, WorkLoop};
+use haltkick_sim::board::{Board, Happening, Memory, SpentOn, What, WorkLoop};
 use haltkick_sim::machine::{Machine, presets};
-use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
+use haltkick_sim::{Cpu, Event, General, Partition, Registers};
 
 use crate::programs::*;
 
@@ -34,7 +34,7 @@ fn preset(name: &str) -> Machine {
 }
 
 struct Bench {
-    board: Board<Ram>,
+    board: Board<Vec<u8>>,
     machine: Arc<Machine>,
 }
 
@@ -45,9 +45,9 @@ impl Bench {
 
     /// A machine with the memories of `guests`, which are alike.
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
-        let mut ram = Ram::new(BYTES * guests);
+        let mut ram = vec![0_u8; BYTES * guests];
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
-            ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
+            ram[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
             // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
             for (table, entry) in
                 [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
@@ -58,17 +58,15 @@ impl Bench {
         Self::of_memory(machine, ram, &WorkLoop::find_all(code, CODE))
     }
 
-    fn of_memory(machine: Machine, ram: Ram, loops: &[WorkLoop]) -> Self {
+    fn of_memory(machine: Machine, ram: Vec<u8>, loops: &[WorkLoop]) -> Self {
         let machine = Arc::new(machine);
         Self { board: Board::new(Arc::clone(&machine), ram, loops), machine }
     }
 
     /// No CPU runs ahead of others, and waiters are parked only if they are to be: times are then the same with and without.
     fn one_by_one(&mut self, parks: bool) {
-        self.board.never_run_ahead();
-        if !parks {
-            self.board.never_park();
-        }
+        self.board.most_ahead_ps = 0;
+        self.board.parks = parks;
     }
 
     /// A CPU of the first guest begins at once.
@@ -110,7 +108,7 @@ impl Bench {
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
     fn finish(&mut self, cpus: usize) -> Vec<(u32, u64, u64, u64)> {
         let end =
-            |(at_ps, cpu): (u64, Box<Cpu>)| (cpu.id, at_ps, cpu.general(General::Rax), cpu.instructions());
+            |(at_ps, cpu): (u64, Box<Cpu>)| (cpu.id, at_ps, cpu.general(General::Rax), cpu.instructions);
         let mut ends: Vec<_> = self.end(cpus, u64::MAX / 4).into_iter().map(end).collect();
         ends.sort_unstable();
         ends
@@ -298,7 +296,7 @@ fn a_board_that_is_to_stop_does_so_wherever_it_is() {
     // Alone, a CPU has no reason to stop; with others, each does at every turn.
     for cpus in [1, 2] {
         let mut bench = Bench::new("haswell-2s", pause_and_count());
-        bench.board.never_park();
+        bench.board.parks = false;
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, u64::MAX));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -318,7 +316,7 @@ fn work_that_is_counted_down_from_zero_goes_on_from_the_top() {
     bench.start(0, CODE, DATA, 0);
     assert_eq!(bench.board.run(10_000_000), None);
     let cpu = bench.board.cpu(0).expect("it is there");
-    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions() > 4000, "{:?}", cpu.registers());
+    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions > 4000, "{:?}", cpu.registers());
 }
 
 #[test]

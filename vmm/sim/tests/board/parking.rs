@@ -1,5 +1,6 @@
 //! Waiters that are parked end as if they had executed every round, and those that must not be parked are not.
 
+use haltkick_sim::board::Memory;
 use haltkick_sim::machine::Machine;
 
 use crate::programs::*;
@@ -133,7 +134,7 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
         let run = |parks: bool| {
             let mut bench = Bench::new("cascadelake-2s", program);
             if !parks {
-                bench.board.never_park();
+                bench.board.parks = false;
             }
             bench.start(0, CODE, DATA, 1000);
             // A trial may find a translation, which then costs nothing: a nanosecond of time in all.
@@ -189,7 +190,8 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
     for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
         let run = |parks: bool| {
             let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
-            let deadline_ps = bench.machine.time_of_tick(ticks);
+            let clock_khz = u128::from(bench.machine.costs.clock_khz);
+            let deadline_ps = (u128::from(ticks) * 1_000_000_000).div_ceil(clock_khz) as u64;
             let flag_ps = ends[1].1;
             assert!(!parks || bench.board.executed < 500, "{} instructions", bench.board.executed);
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
@@ -206,10 +208,10 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
     let run = |parks: bool, ahead: bool, cpus: u32| {
         let mut bench = Bench::new("cascadelake-2s", ticket());
         if !ahead {
-            bench.board.never_run_ahead();
+            bench.board.most_ahead_ps = 0;
         }
         if !parks {
-            bench.board.never_park();
+            bench.board.parks = false;
         }
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
         let ends = bench.finish(cpus as usize);
@@ -239,7 +241,7 @@ fn a_waiter_whose_line_went_before_its_pause_is_not_parked() {
         let mut machine = preset("cascadelake-2s");
         machine.costs.pause_ps = pause_ps;
         let mut bench = Bench::of_machine(1, machine, ticket());
-        bench.board.never_run_ahead();
+        bench.board.most_ahead_ps = 0;
         (0..30).for_each(|slot| bench.start(slot, CODE, DATA, 40));
         bench.finish(30);
         assert_eq!(bench.word(DATA + 128), 40 * 30, "PAUSE of {pause_ps} ps");

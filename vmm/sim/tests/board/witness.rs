@@ -27,10 +27,10 @@ impl Witness for Seen {
     }
 
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.asked.push((cpu.instructions(), at_ps));
+        self.asked.push((cpu.instructions, at_ps));
         // Twice, and stopped at the second time.
-        let again = cpu.instructions() < 20;
-        cpu.ask_at(if again { 20 } else { u64::MAX });
+        let again = cpu.instructions < 20;
+        cpu.asked_at = if again { 20 } else { u64::MAX };
         (!again).then_some(7)
     }
 }
@@ -38,11 +38,11 @@ impl Witness for Seen {
 fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>>) {
     let seen = Rc::new(RefCell::new(Seen { until_ps, ..Seen::default() }));
     let mut bench = Bench::new("cascadelake-2s", program);
-    bench.board.never_run_ahead();
-    bench.board.set_witness(Box::new(Rc::clone(&seen)));
+    bench.board.most_ahead_ps = 0;
+    bench.board.witness = Some(Box::new(Rc::clone(&seen)));
     for slot in 0..cpus {
         bench.start(slot, CODE, DATA, 100);
-        bench.board.cpu_mut(slot).unwrap().ask_at(u64::MAX);
+        bench.board.cpu_mut(slot).unwrap().asked_at = u64::MAX;
     }
     (bench, seen)
 }
@@ -50,10 +50,10 @@ fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>
 #[test]
 fn a_witness_is_asked_where_it_chose_and_may_stop_cpus() {
     let (mut bench, seen) = watched(add(), 1, 0);
-    bench.board.cpu_mut(0).unwrap().ask_at(10);
+    bench.board.cpu_mut(0).unwrap().asked_at = 10;
     let stopped = bench.board.run(u64::MAX / 4).expect("it stops");
     assert!(matches!(stopped, Happening { cpu: 0, what: What::Stopped(7), .. }), "{stopped:?}");
-    assert_eq!(bench.board.cpu(0).unwrap().instructions(), 20);
+    assert_eq!(bench.board.cpu(0).unwrap().instructions, 20);
     let asked = seen.borrow().asked.clone();
     assert_eq!(asked.iter().map(|asked| asked.0).collect::<Vec<_>>(), [10, 20]);
     assert_eq!(asked[1].1, stopped.at_ps);

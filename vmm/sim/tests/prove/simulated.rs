@@ -1,6 +1,7 @@
 //! Interpretation of the instruction, with page tables that map the same addresses.
 
-use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Ram, Registers, System, Verdict};
+use haltkick_sim::board::Memory;
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Registers, System, Verdict};
 
 use crate::native::{CODE, End, MEMORY, MEMORY_BYTES, TAKEN};
 
@@ -20,7 +21,7 @@ fn frame(address: u64) -> u64 {
 }
 
 /// A machine that charges for nothing.
-pub(crate) struct Machine(Ram);
+pub(crate) struct Machine(Vec<u8>);
 
 impl Bus for Machine {
     fn touch(&mut self, _: Moment, _: u64, _: Access) -> Verdict {
@@ -49,7 +50,7 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     pub(crate) fn new(selectors: [u16; 6]) -> Self {
-        let mut ram = Ram::new(0x10000);
+        let mut ram = vec![0_u8; 0x10000];
         let index = |address: u64, level: u32| (address >> (12 + 9 * level) & 0x1ff) * 8;
         ram.store(PML4 + index(CODE, 3), 8, POINTERS | RIGHTS);
         ram.store(POINTERS + index(CODE, 2), 8, DIRECTORY | RIGHTS);
@@ -73,7 +74,7 @@ impl Simulated {
 
     pub(crate) fn set_code(&mut self, bytes: &[u8]) {
         let at = CODE_FRAME as usize;
-        self.machine.0.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        self.machine.0[at..at + bytes.len()].copy_from_slice(bytes);
         self.length = bytes.len() as u64;
         self.code = Code::default();
     }
@@ -89,7 +90,7 @@ impl Simulated {
     pub(crate) fn holds(&self, real: &[u8]) -> bool {
         (MEMORY..).step_by(4096).zip(real.chunks_exact(4096)).all(|(page, real)| {
             let at = frame(page) as usize;
-            self.machine.0.bytes()[at..at + 4096] == *real
+            self.machine.0[at..at + 4096] == *real
         })
     }
 
@@ -97,7 +98,7 @@ impl Simulated {
         let mut registers = self.cpu.registers();
         (registers.general, registers.rflags, registers.rip) = (*general, *rflags, CODE);
         self.cpu.set_registers(&registers);
-        let event = self.cpu.run(&mut self.code, &mut self.machine, self.cpu.instructions() + 1);
+        let event = self.cpu.run(&mut self.code, &mut self.machine, self.cpu.instructions + 1);
         let registers = self.cpu.registers();
         (*general, *rflags) = (registers.general, registers.rflags);
         match event {

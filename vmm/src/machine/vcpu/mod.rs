@@ -125,7 +125,7 @@ impl Vcpu {
 
     pub(crate) fn pointers(&self) -> io::Result<(u64, u64)> {
         match &self.simulated {
-            Some(cpu) => Ok((cpu.rip(), cpu.general(General::Rsp))),
+            Some(cpu) => Ok((cpu.rip, cpu.general(General::Rsp))),
             None => self.body.pointers(),
         }
     }

@@ -6,9 +6,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use haltkick_sim::Cpu;
 use haltkick_sim::board::Board;
-use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
+use haltkick_sim::hosts::{Host, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
 
 use crate::guest::Activity;
@@ -31,8 +30,8 @@ pub(super) struct Hosted<'a> {
     /// Runnable vCPUs that are on no pCPU, by their numbers.
     pub(super) off: Vec<Option<Box<Task<'a>>>>,
     pub(super) pauses: Option<PauseExits>,
-    /// How long each vCPU polls, and since when it has halted.
-    polls: Vec<(Interval, u64)>,
+    /// How long each vCPU polls, in nanoseconds, and since when it has halted.
+    polls: Vec<(u64, u64)>,
     /// The vCPU that polls on each pCPU, and until when.
     polling: Vec<Option<(u32, u64)>>,
     /// Whether the core counts each pCPU as idle, as it does at first.
@@ -55,7 +54,7 @@ impl<'a> Hosted<'a> {
             host: host.clone(),
             off: (0..count).map(|_| None).collect(),
             pauses: PauseExits::new(host, machine.costs.clock_khz, &vcpus),
-            polls: vec![(Interval::default(), 0); count],
+            polls: vec![(0, 0); count],
             polling: vec![None; cpus.len()],
             counted_idle: vec![true; cpus.len()],
             waker: None,
@@ -65,7 +64,7 @@ impl<'a> Hosted<'a> {
     /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
     pub(super) fn limit_pauses(&self, board: &mut Board<Ram<'a>>, slot: &Slot<'a>) {
         if let (Some(pauses), Doing::Runs { task, .. }) = (&self.pauses, &slot.doing) {
-            let ring = board.cpu(slot.cpu).map_or(0, Cpu::ring);
+            let ring = board.cpu(slot.cpu).map_or(0, |cpu| cpu.ring);
             board.limit_pauses(slot.cpu, pauses.limits(task.number(), ring));
         }
     }
@@ -107,8 +106,8 @@ impl<'a> Simulated<'a> {
         let (now_ps, now_ns) = (state.now_ps, state.now_ps / PS);
         let hosted = model(state);
         let number = task.number();
-        let (interval, halted_ns) = &mut hosted.polls[number as usize];
-        interval.woke(&hosted.host.poll, now_ns.saturating_sub(*halted_ns));
+        let (polls_ns, halted_ns) = &mut hosted.polls[number as usize];
+        *polls_ns = hosted.host.poll.next_ns(*polls_ns, now_ns.saturating_sub(*halted_ns));
         hosted.off[number as usize] = Some(task);
         hosted.pauses.iter_mut().for_each(|pauses| pauses.woke(number));
         let is_it = |polls: &Option<(u32, u64)>| polls.is_some_and(|(polling, _)| polling == number);
@@ -229,7 +228,7 @@ impl<'a> Simulated<'a> {
     ) -> Option<Turn<'a>> {
         let now_ns = state.now_ps / PS;
         let number = task.number();
-        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, Cpu::ring);
+        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, |cpu| cpu.ring);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.exited(number, ring));
         if exit == Exit::Interrupted {
             let ticked = model(state).scheduler.ticks(index, now_ns);
@@ -360,7 +359,7 @@ impl<'a> Simulated<'a> {
         let mut polls_ns = 0;
         if !is_back && waits {
             hosted.polls[number as usize].1 = now_ns;
-            polls_ns = hosted.polls[number as usize].0.ns;
+            polls_ns = hosted.polls[number as usize].0;
             if polls_ns == 0 || hosted.scheduler.has_waiting(index) {
                 polls_ns = 0;
                 hosted.scheduler.blocks(index, now_ns);

@@ -290,7 +290,7 @@ impl<'a> Simulated<'a> {
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
         board.set_seed(seed);
-        witness.into_iter().for_each(|witness| board.set_witness(witness));
+        board.witness = witness;
         if guests[0].notes.samples.is_some() {
             board.count_time(|word| Activity::said(word).word());
         }
@@ -553,7 +553,7 @@ impl<'a> Simulated<'a> {
             Event::ShutDown { .. } => (Exit::Shutdown, 0),
             Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
             Event::NotCovered => {
-                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
+                let at = state.board.cpu(cpu).map_or(0, |cpu| cpu.rip);
                 (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
             }
         }

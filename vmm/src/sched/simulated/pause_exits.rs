@@ -1,6 +1,6 @@
 //! Pause-loop exits under the model of a host: windows, and yields of spinners to other vCPUs of their guest.
 
-use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Target, Window, Yielded};
+use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Target, Yielded};
 use haltkick_sim::machine::PauseLimits;
 
 use crate::guest::Activity;
@@ -19,7 +19,7 @@ struct Spinners {
 pub(super) struct PauseExits {
     pause: Pause,
     tsc_khz: u64,
-    windows: Vec<Window>,
+    windows: Vec<u64>,
     seen: Vec<Candidate>,
     guests: Vec<Spinners>,
     /// Time that searches took, until it is charged.
@@ -40,7 +40,7 @@ impl PauseExits {
             guests: guests.collect(),
             pause,
             tsc_khz,
-            windows: vec![Window::new(&pause); count],
+            windows: vec![pause.window; count],
             seen: vec![Candidate::default(); count],
             spent_ps: 0,
         })
@@ -49,7 +49,7 @@ impl PauseExits {
     /// The limits with which a vCPU is entered. Intel's filter works in ring 0 only.
     pub(super) fn limits(&self, number: u32, ring: u8) -> Option<PauseLimits> {
         let acts = ring == 0 || self.pause.counter == PauseCounter::Pauses;
-        acts.then(|| self.windows[number as usize].limits(&self.pause, self.tsc_khz))
+        acts.then(|| self.pause.limits(self.windows[number as usize], self.tsc_khz))
     }
 
     /// A vCPU is out of its guest, which was in this ring.
@@ -70,7 +70,7 @@ impl PauseExits {
         let seen = &mut self.seen[number as usize];
         *seen = Candidate { in_kernel: seen.in_kernel, ..Candidate::default() };
         if !stays {
-            self.windows[number as usize] = Window::new(&self.pause);
+            self.windows[number as usize] = self.pause.window;
         }
     }
 
@@ -86,7 +86,8 @@ impl PauseExits {
         says: impl Fn(u32) -> Activity,
         mut yields_to: impl FnMut(u32) -> Yielded,
     ) -> Spun {
-        self.windows[number as usize].exited(&self.pause);
+        let window = &mut self.windows[number as usize];
+        *window = self.pause.wider(*window);
         self.seen[number as usize].in_spin = true;
         let next = self.guests.get(guest + 1).map_or(self.seen.len(), |next| next.first as usize);
         let Spinners { first, boosts, kicked } = &mut self.guests[guest];

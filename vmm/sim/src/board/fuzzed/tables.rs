@@ -1,6 +1,6 @@
 //! Page tables, descriptors and registers of a CPU that takes exceptions. The tests of boards compile this file, too.
 
-use super::{Ram, Registers, System, Table};
+use super::{Memory, Registers, System, Table};
 
 pub(crate) const PML4: u64 = 0x1000;
 pub(crate) const POINTERS: u64 = 0x2000;
@@ -22,7 +22,7 @@ const BREAKPOINT: u64 = 3;
 
 /// Maps the first pages of 4 KiB, and at 1 GiB a page of that size, to memory from 0 on. All exceptions and interrupts come to one
 /// handler, on a stack of their own.
-pub(crate) fn write_tables(ram: &mut Ram, pages: u64, handler: u64, exception_stack: u64) {
+pub(crate) fn write_tables(ram: &mut impl Memory, pages: u64, handler: u64, exception_stack: u64) {
     for (at, entry) in [(PML4, POINTERS), (POINTERS, DIRECTORY), (POINTERS + 8, IS_PAGE), (DIRECTORY, PAGES)]
     {
         ram.store(at, 8, entry | RIGHTS);
@@ -38,7 +38,7 @@ pub(crate) fn write_tables(ram: &mut Ram, pages: u64, handler: u64, exception_st
 }
 
 /// An interrupt gate to ring 0, on the stack IST1.
-pub(crate) fn set_gate(ram: &mut Ram, vector: u64, handler: u64, level: u64) {
+pub(crate) fn set_gate(ram: &mut impl Memory, vector: u64, handler: u64, level: u64) {
     let low = handler & 0xffff
         | u64::from(KERNEL_CODE) << 16
         | 1 << 32

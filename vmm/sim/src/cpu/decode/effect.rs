@@ -2,9 +2,9 @@
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::{Form, OperandPlace, general};
+use super::{Form, OperandPlace, general, width};
 use crate::cpu::flags::mask;
-use crate::cpu::op::{Condition, Effect, Simple};
+use crate::cpu::op::{Effect, Simple};
 
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
     let mut effect = Effect {
@@ -44,11 +44,9 @@ fn count(instruction: &Instruction) -> Option<Simple> {
         return None;
     }
     let register = instruction.op0_register();
-    let width = match () {
-        () if register.is_gpr64() => 64,
-        () if register.is_gpr32() => 32,
-        () => return None,
-    };
+    if !is_whole(register) {
+        return None;
+    }
     let is_same = |other: Register| bit_of(other).is_some_and(|bit| Some(bit) == bit_of(register));
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
     let depends = match (instruction.mnemonic(), instruction.op_kind(1)) {
@@ -58,7 +56,7 @@ fn count(instruction: &Instruction) -> Option<Simple> {
         (Mnemonic::Add | Mnemonic::Sub, OpKind::Memory) => is_same(base) || is_same(index),
         _ => return None,
     };
-    (!depends).then_some(Simple::Count { register: general(register)?, width })
+    (!depends).then_some(Simple::Count { register: general(register)?, width: width(instruction, 0) })
 }
 
 fn simple(instruction: &Instruction) -> Option<Simple> {
@@ -96,7 +94,7 @@ fn simple(instruction: &Instruction) -> Option<Simple> {
         }
         // Two registers: neither a branch nor SETcc.
         (_, Place) if instruction.condition_code() != ConditionCode::None => {
-            let condition = Condition(instruction.condition_code() as u8 - ConditionCode::o as u8);
+            let condition = instruction.condition_code() as u8 - ConditionCode::o as u8;
             Some(Simple::Select { to: to()?, from: register(1)?, condition, width })
         }
         _ => None,

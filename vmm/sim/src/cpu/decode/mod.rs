@@ -64,9 +64,7 @@ impl Cpu {
         if let Some(page) = self.tlb.find_code(self.ring, address) {
             return Ok(page);
         }
-        let found = self
-            .walk(bus, address, Intent::Fetch, self.ring)
-            .map_err(|failure| self.leave(failure.into()))?;
+        let found = self.walk(bus, address, Intent::Fetch, self.ring).map_err(|out| self.leave(out))?;
         let page = code.page_of(found.frame);
         self.tlb.insert_code(self.ring, address, page, found.inside);
         Ok(page)
@@ -162,13 +160,10 @@ struct Form {
 
 impl Form {
     fn of(instruction: &Instruction) -> Self {
-        let place = |operand| {
-            if operand < instruction.op_count() { place(instruction, operand) } else { OperandPlace::Absent }
-        };
         Self {
             width: width(instruction, 0),
-            first: place(0),
-            second: place(1),
+            first: place(instruction, 0),
+            second: place(instruction, 1),
             lock: instruction.has_lock_prefix(),
         }
     }
@@ -176,6 +171,7 @@ impl Form {
 
 fn place(instruction: &Instruction, operand: u32) -> OperandPlace {
     match instruction.op_kind(operand) {
+        _ if operand >= instruction.op_count() => OperandPlace::Absent,
         OpKind::Register => OperandPlace::Register,
         OpKind::Memory => OperandPlace::Memory,
         _ if instruction.try_immediate(operand).is_ok() => OperandPlace::Immediate,
@@ -185,9 +181,6 @@ fn place(instruction: &Instruction, operand: u32) -> OperandPlace {
 
 /// Bits of an operand; 0 of none.
 fn width(instruction: &Instruction, operand: u32) -> u32 {
-    if operand >= instruction.op_count() {
-        return 0;
-    }
     match place(instruction, operand) {
         OperandPlace::Register => instruction.op_register(operand).size() as u32 * 8,
         OperandPlace::Memory => instruction.memory_size().size() as u32 * 8,

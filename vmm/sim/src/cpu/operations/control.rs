@@ -3,7 +3,7 @@
 use super::data::push_value;
 use super::strings::advance;
 use super::{Source, steps};
-use crate::cpu::bus::{Bus, Event, Fault, Fence, Verdict};
+use crate::cpu::bus::{Bus, Event, Fault, Verdict};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
@@ -17,7 +17,7 @@ fn taken<B: Bus>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
 
 /// Jcc. The next operation, if there is one, begins another block.
 pub(crate) fn jump_if<B: Bus, const CODE: u8>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    if cpu.flags.holds::<CODE>() { taken(cpu, op) } else { Ok(Flow::Next) }
+    if cpu.flags.holds(CODE) { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
 /// JRCXZ, JECXZ.
@@ -82,6 +82,26 @@ impl Cpu {
     fn done(&mut self, event: Event) -> Outcome {
         Err(self.leave(Out::Done(event)))
     }
+
+    /// A model-specific register, if it is kept here.
+    fn kept_msr(&mut self, register: u32) -> Option<&mut u64> {
+        match register {
+            MSR_EFER => Some(&mut self.system.efer),
+            MSR_FS_BASE => Some(&mut self.file[usize::from(slot::FS_BASE)]),
+            MSR_GS_BASE => Some(&mut self.file[usize::from(slot::GS_BASE)]),
+            MSR_KERNEL_GS_BASE => Some(&mut self.system.kernel_gs_base),
+            _ => None,
+        }
+    }
+
+    fn control(&mut self, number: u8) -> &mut u64 {
+        match number {
+            0 => &mut self.system.cr0,
+            2 => &mut self.system.cr2,
+            3 => &mut self.system.cr3,
+            _ => &mut self.system.cr4,
+        }
+    }
 }
 
 /// PAUSE.
@@ -92,10 +112,9 @@ pub(crate) fn pause<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     }
 }
 
-/// LFENCE (0), SFENCE (1), MFENCE (2).
-pub(crate) fn fence<B: Bus, const KIND: u8>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    let fence = [Fence::Load, Fence::Store, Fence::Full][usize::from(KIND)];
-    match bus.fence(cpu.moment(op), fence) {
+/// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
+pub(crate) fn fence<B: Bus, const DRAINS: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    match bus.fence(cpu.moment(op), DRAINS) {
         Verdict::Go => Ok(Flow::Next),
         Verdict::Stop => Err(cpu.leave(Out::Stopped)),
     }
@@ -138,10 +157,7 @@ steps! {
 fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Result<bool, Left> {
     const BASE_FIELD: u64 = 100;
     let task = cpu.system.task;
-    let base = cpu
-        .system_word(bus, task.base.wrapping_add(BASE_FIELD))
-        .map_err(|failure| cpu.leave(failure.into()))?
-        >> 16;
+    let base = cpu.system_word(bus, task.base.wrapping_add(BASE_FIELD)).map_err(|out| cpu.leave(out))? >> 16;
     let first = u64::from(base) + u64::from(port) / 8;
     if first + 1 > u64::from(task.limit) {
         return Ok(false);
@@ -150,7 +166,7 @@ fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Res
     let mut bits = 0;
     for part in 0..2 {
         let at = task.base.wrapping_add(word + part * 4);
-        let value = cpu.system_word(bus, at).map_err(|failure| cpu.leave(failure.into()))?;
+        let value = cpu.system_word(bus, at).map_err(|out| cpu.leave(out))?;
         bits |= u64::from(value) << (part * 32);
     }
     let closed = bits >> (shift + u64::from(port) % 8) & ((1 << bytes) - 1);
@@ -211,16 +227,10 @@ pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
 }
 
 steps! {
-    /// CLI.
-    fn clear_interrupts[](cpu, _, _) {
+    /// CLI, and STI if `ON`. No maskable interrupt ever comes: after STI it would have to leave the next instruction alone.
+    fn change_interrupts[const ON: bool](cpu, _, _) {
         cpu.io_privileged()?;
-        cpu.flags.system &= !INTERRUPTS;
-    }
-
-    /// STI. No maskable interrupt ever comes: it would have to leave the next instruction alone.
-    fn set_interrupts[](cpu, _, _) {
-        cpu.io_privileged()?;
-        cpu.flags.system |= INTERRUPTS;
+        cpu.flags.system = cpu.flags.system & !INTERRUPTS | if ON { INTERRUPTS } else { 0 };
     }
 }
 
@@ -234,15 +244,9 @@ steps! {
     fn read_msr[](cpu, _, _) {
         cpu.privileged()?;
         let register = cpu.get::<32>(RCX) as u32;
-        let value = match register {
-            MSR_EFER => cpu.system.efer,
-            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)],
-            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)],
-            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base,
-            _ => {
-                cpu.awaits = 8;
-                return cpu.done(Event::ReadMsr { register });
-            }
+        let Some(value) = cpu.kept_msr(register).copied() else {
+            cpu.awaits = 8;
+            return cpu.done(Event::ReadMsr { register });
         };
         cpu.put::<32>(RAX, value);
         cpu.put::<32>(RDX, value >> 32);
@@ -253,24 +257,16 @@ steps! {
         cpu.privileged()?;
         let register = cpu.get::<32>(RCX) as u32;
         let value = cpu.get::<32>(RDX) << 32 | cpu.get::<32>(RAX);
-        match register {
-            MSR_EFER => cpu.system.efer = value,
-            MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)] = value,
-            MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)] = value,
-            MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base = value,
-            _ => return cpu.done(Event::WriteMsr { register, value }),
-        }
+        let Some(kept) = cpu.kept_msr(register) else {
+            return cpu.done(Event::WriteMsr { register, value });
+        };
+        *kept = value;
     }
 
     /// MOV from a control register, whose number is [`Op::second`].
     fn read_control[](cpu, _, op) {
         cpu.privileged()?;
-        let value = match op.second {
-            0 => cpu.system.cr0,
-            2 => cpu.system.cr2,
-            3 => cpu.system.cr3,
-            _ => cpu.system.cr4,
-        };
+        let value = *cpu.control(op.second);
         cpu.put::<64>(op.first, value);
     }
 
@@ -278,12 +274,7 @@ steps! {
     fn write_control[](cpu, _, op) {
         cpu.privileged()?;
         let value = cpu.get::<64>(op.second);
-        match op.first {
-            0 => cpu.system.cr0 = value,
-            2 => cpu.system.cr2 = value,
-            3 => cpu.system.cr3 = value,
-            _ => cpu.system.cr4 = value,
-        }
+        *cpu.control(op.first) = value;
         if op.first != 2 {
             cpu.invalidate_all();
         }
@@ -318,7 +309,7 @@ steps! {
         let mut words = [0; 3];
         for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
             *word = u64::from(
-                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|failure| cpu.leave(failure.into()))?,
+                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|out| cpu.leave(out))?,
             );
         }
         let [low, high, top] = words;
@@ -353,12 +344,7 @@ steps! {
     }
 }
 
-/// INT3.
-pub(crate) fn breakpoint<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    Err(cpu.leave(Out::Trap { vector: 3, length: op.length }))
-}
-
-/// INT n.
+/// INT3, and INT n.
 pub(crate) fn interrupt<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     Err(cpu.leave(Out::Trap { vector: op.immediate as u8, length: op.length }))
 }

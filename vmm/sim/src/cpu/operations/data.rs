@@ -42,19 +42,19 @@ steps! {
     fn move_if[S: Source, const W: u32, const CODE: u8](cpu, bus, op) {
         let value = S::read::<B, W>(cpu, bus, op)?;
         let old = cpu.get::<W>(op.first);
-        let value = if cpu.flags.holds::<CODE>() { value } else { old };
+        let value = if cpu.flags.holds(CODE) { value } else { old };
         cpu.put::<W>(op.first, value);
     }
 
     /// SETcc of a register.
     fn set_register[const CODE: u8](cpu, _, op) {
-        let value = cpu.flags.holds::<CODE>().into();
+        let value = cpu.flags.holds(CODE).into();
         cpu.put::<8>(op.first, value);
     }
 
     /// SETcc of memory.
     fn set_memory[const CODE: u8](cpu, bus, op) {
-        let value = cpu.flags.holds::<CODE>().into();
+        let value = cpu.flags.holds(CODE).into();
         let address = cpu.effective(&op.address);
         cpu.store::<B, 8>(bus, op, address, value)?;
     }

@@ -91,13 +91,13 @@ pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
         return Ok(Flow::Next);
     }
     // It begins anew at each page, which the count must survive.
-    if cpu.elements.0 != cpu.retired {
-        cpu.elements = (cpu.retired, 0);
+    if cpu.elements.0 != cpu.instructions {
+        cpu.elements = (cpu.instructions, 0);
     }
     while cpu.file[usize::from(RCX)] != 0 {
         // Interrupted, as on hardware, it stands before itself with what is left to do: it has no other end than its count.
         if cpu.elements.1 >= MOST_ELEMENTS {
-            cpu.retired += MOST_ELEMENTS / ELEMENTS_OF_INSTRUCTION;
+            cpu.instructions += MOST_ELEMENTS / ELEMENTS_OF_INSTRUCTION;
             return Err(Left);
         }
         cpu.elements.1 += 1;

@@ -85,23 +85,6 @@ fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run
     })
 }
 
-/// Single bits of an operand, and where its bits are.
-pub(super) fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Bt => return bit::<B, bits::Look>(form),
-        Mnemonic::Bts => return bit::<B, bits::Set>(form),
-        Mnemonic::Btr => return bit::<B, bits::Reset>(form),
-        Mnemonic::Btc => return bit::<B, bits::Complement>(form),
-        Mnemonic::Bsf => second!(form, S => wide!(form.width, bits::scan, [S], false)),
-        Mnemonic::Bsr => second!(form, S => wide!(form.width, bits::scan, [S], true)),
-        Mnemonic::Tzcnt => second!(form, S => wide!(form.width, bits::count_zeros, [S], false)),
-        Mnemonic::Lzcnt => second!(form, S => wide!(form.width, bits::count_zeros, [S], true)),
-        Mnemonic::Popcnt => second!(form, S => wide!(form.width, bits::count_ones, [S])),
-        Mnemonic::Bswap => wide!(form.width, bits::swap_bytes, []),
-        _ => return None,
-    })
-}
-
 fn bit<B: Bus, K: bits::BitChange>(form: &Form) -> Option<Run<B>> {
     Some(match (form.first, form.lock) {
         (InRegister, _) => value!(form, S => wide!(form.width, bits::bit_of_register, [K, S])),
@@ -111,9 +94,19 @@ fn bit<B: Bus, K: bits::BitChange>(form: &Form) -> Option<Run<B>> {
     })
 }
 
-/// BMI1, BMI2 and CRC32.
-pub(super) fn fields<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
+/// Single bits, searches for bits, fields of bits (BMI1, BMI2), and CRC32.
+pub(super) fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     match instruction.mnemonic() {
+        Mnemonic::Bt => bit::<B, bits::Look>(form),
+        Mnemonic::Bts => bit::<B, bits::Set>(form),
+        Mnemonic::Btr => bit::<B, bits::Reset>(form),
+        Mnemonic::Btc => bit::<B, bits::Complement>(form),
+        Mnemonic::Bsf => Some(second!(form, S => wide!(form.width, bits::scan, [S], false))),
+        Mnemonic::Bsr => Some(second!(form, S => wide!(form.width, bits::scan, [S], true))),
+        Mnemonic::Tzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], false))),
+        Mnemonic::Lzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], true))),
+        Mnemonic::Popcnt => Some(second!(form, S => wide!(form.width, bits::count_ones, [S]))),
+        Mnemonic::Bswap => Some(wide!(form.width, bits::swap_bytes, [])),
         Mnemonic::Andn => by_last::<B, bits::AndNot>(instruction, form),
         Mnemonic::Pdep => by_last::<B, bits::Deposit>(instruction, form),
         Mnemonic::Pext => by_last::<B, bits::Gather>(instruction, form),

@@ -9,7 +9,8 @@ use crate::cpu::decode::{Form, width};
 use crate::cpu::op::Run;
 use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Second, control, data};
 
-pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
+/// Branches, and instructions with one form.
+pub(super) fn fixed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let in_register = form.first == InRegister;
     Some(match instruction.code() {
         Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => control::jump_indirect::<B, AsImmediate>,
@@ -23,16 +24,8 @@ pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run
         Code::Call_rel32_64 => control::call,
         Code::Retnq | Code::Retnq_imm16 => control::ret,
         Code::Iretq => control::interrupt_return,
-        Code::Int3 => control::breakpoint,
-        Code::Int_imm8 => control::interrupt,
+        Code::Int3 | Code::Int_imm8 => control::interrupt,
         Code::Ud2 => control::undefined,
-        _ => return None,
-    })
-}
-
-/// Instructions with one form.
-pub(super) fn fixed<B: Bus>(code: Code) -> Option<Run<B>> {
-    Some(match code {
         Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
             data::nothing
         }
@@ -51,9 +44,8 @@ pub(super) fn fixed<B: Bus>(code: Code) -> Option<Run<B>> {
         Code::Lahf => data::flags_to_ah,
         Code::Sahf => data::flags_from_ah,
         Code::Pause => control::pause,
-        Code::Lfence => control::fence::<B, 0>,
-        Code::Sfence => control::fence::<B, 1>,
-        Code::Mfence => control::fence::<B, 2>,
+        Code::Lfence => control::fence::<B, false>,
+        Code::Sfence | Code::Mfence => control::fence::<B, true>,
         Code::Rdtsc => control::clock::<B, false>,
         Code::Rdtscp => control::clock::<B, true>,
         Code::Cpuid => control::cpuid,
@@ -76,8 +68,8 @@ pub(super) fn system<B: Bus>(instruction: &Instruction, form: &Form) -> Option<R
         (Mnemonic::In, Immediate) => sized!(form.width, control::input, [AsImmediate]),
         (Mnemonic::In, _) => sized!(form.width, control::input, [Second]),
         (Mnemonic::Hlt, _) => control::halt,
-        (Mnemonic::Cli, _) => control::clear_interrupts,
-        (Mnemonic::Sti, _) => control::set_interrupts,
+        (Mnemonic::Cli, _) => control::change_interrupts::<B, false>,
+        (Mnemonic::Sti, _) => control::change_interrupts::<B, true>,
         (Mnemonic::Vmcall | Mnemonic::Vmmcall, _) => control::hypercall,
         (Mnemonic::Rdmsr, _) => control::read_msr,
         (Mnemonic::Wrmsr, _) => control::write_msr,

@@ -152,7 +152,7 @@ fn register(register: Register) -> u8 {
 
 /// The immediate operand, or what takes its place.
 fn immediate(instruction: &Instruction) -> i64 {
-    use Mnemonic::{Clc, Cld, Cmc, Stc, Std};
+    use Mnemonic::{Clc, Cld, Cmc, Int3, Stc, Std};
     /// Flags to clear, and flags to invert then.
     const fn change(clear: u64, invert: u64) -> i64 {
         (invert << 32 | 0xffff_ffff & !clear) as i64
@@ -163,6 +163,7 @@ fn immediate(instruction: &Instruction) -> i64 {
         Cmc => return change(0, flags::CARRY),
         Cld => return change(flags::BACKWARD, 0),
         Std => return change(flags::BACKWARD, flags::BACKWARD),
+        Int3 => return 3,
         _ => {}
     }
     match instruction.flow_control() {
@@ -183,9 +184,7 @@ fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     arithmetic::arithmetic(instruction, form)
         .or_else(|| moves::moves(instruction, form))
         .or_else(|| arithmetic::bit_operations(instruction, form))
-        .or_else(|| arithmetic::fields(instruction, form))
-        .or_else(|| control::flow(instruction, form))
+        .or_else(|| control::fixed(instruction, form))
         .or_else(|| moves::string(instruction))
-        .or_else(|| control::fixed(instruction.code()))
         .or_else(|| control::system(instruction, form))
 }
