@@ -187,14 +187,12 @@ impl Cpus {
     }
 
     /// Gives `signal` the first time that the calling thread passes `point`.
-    pub fn give_at(point: Point, signal: &Signal) {
-        let signal = signal.clone();
+    pub fn give_at(point: Point, signal: Signal) {
         Self::hook_once(point, move || signal.give());
     }
 
     /// Stops the calling thread the first time that it passes `point`: it gives `there`, and goes on after `goes_on`.
-    pub fn stand_at(point: Point, there: &Signal, goes_on: &Signal) {
-        let (there, goes_on) = (there.clone(), goes_on.clone());
+    pub fn stand_at(point: Point, there: Signal, goes_on: Signal) {
         Self::hook_once(point, move || {
             there.give();
             goes_on.await_it();

@@ -1,6 +1,6 @@
 //! How each acquisition came about, and in which order CPUs are served.
 
-use std::{sync::Arc, thread};
+use std::thread;
 
 use haltkick_locks::*;
 
@@ -15,7 +15,7 @@ on_both_layouts! {
 }
 
 /// CPU 0 holds the lock until all others wait for it. They come by the queue or by `another` way, and `never` by a third one.
-fn all_wait_for_cpu_0<M: Mode, W: Word>(another: Event, never: Event) -> Arc<Stage<M, W>> {
+fn all_wait_for_cpu_0<M: Mode, W: Word>(another: Event, never: Event) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::impatient(8));
     stage.while_held(
         || {
