@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use crate::kernels::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
-/// Long: it is one table. Other settings are refused in vmm/tests/refusals.rs.
+/// Other settings are refused in vmm/tests/refusals.rs.
 #[apply(trial)]
+#[allow(clippy::too_many_lines, reason = "it is one table")]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (line, expected) in [
         ("--vcpus 0", "--vcpus: 0 is out of range: 1 to 1024"),

@@ -1,51 +1,12 @@
-//! How long files, functions and names may be.
+//! How long files and names may be. Clippy says how long functions may be.
 
-use proc_macro2::TokenTree::{Group, Ident};
-use proc_macro2::{Delimiter, TokenStream};
-
-use crate::source::{Source, is, sources};
+use crate::source::{Source, sources};
 
 const MOST_LINES_OF_A_FILE: usize = 800;
-const MOST_LINES_OF_A_FUNCTION: usize = 60;
 const MOST_WORDS_OF_A_NAME: usize = 12;
-/// Begins the reason of a longer function, in the comment above it.
-const REASON: &str = "Long: ";
 
 /// All of the workspace.
 const FOLDERS: [&str; 4] = ["hypercalls", "guest", "vmm", "bench"];
-
-/// The functions of `text` that are too long without a reason: line, length.
-fn long_functions(text: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    look(text.parse().expect("a source can be read"), &text.lines().collect::<Vec<_>>(), &mut found);
-    found
-}
-
-fn look(tokens: TokenStream, lines: &[&str], found: &mut Vec<(usize, usize)>) {
-    // The beginning of a function whose body has not come.
-    let mut begun = None;
-    for token in tokens {
-        match token {
-            Ident(word) if word == "fn" => begun = Some(word.span().start().line),
-            Group(group) => {
-                if group.delimiter() == Delimiter::Brace
-                    && let Some(first) = begun.take()
-                {
-                    let length = group.span_close().end().line - first + 1;
-                    let above = lines[..first - 1].iter().rev().map(|line| line.trim_start());
-                    let mut comment =
-                        above.take_while(|line| line.starts_with("//") || line.starts_with("#["));
-                    if length > MOST_LINES_OF_A_FUNCTION && !comment.any(|line| line.contains(REASON)) {
-                        found.push((first, length));
-                    }
-                }
-                look(group.stream(), lines, found);
-            }
-            mark if is(&mark, ';') => begun = None,
-            _ => {}
-        }
-    }
-}
 
 /// The names in `text` that have too many words: those of tests, and titles that a test's parameters are filled into.
 fn long_names(text: &str) -> Vec<&str> {
@@ -55,7 +16,7 @@ fn long_names(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn no_file_function_or_name_is_too_long() {
+fn no_file_or_name_is_too_long() {
     let sources: Vec<Source> = FOLDERS.iter().flat_map(|folder| sources(folder)).collect();
     assert!(sources.len() > 300, "{} sources: where are the others?", sources.len());
     let mut long = Vec::new();
@@ -68,26 +29,8 @@ fn no_file_function_or_name_is_too_long() {
         long.extend(
             names.map(|name| format!("{path}: {name}: a name has {MOST_WORDS_OF_A_NAME} words at most")),
         );
-        let functions = long_functions(&source.text).into_iter();
-        long.extend(functions.map(|(line, length)| {
-            format!("{path}:{line}: {length} lines: divide it, or give a reason (`{REASON}...` above it)")
-        }));
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
-}
-
-#[test]
-fn a_long_function_is_found_anywhere_unless_a_reason_is_given() {
-    let body = "\n".repeat(MOST_LINES_OF_A_FUNCTION - 1);
-    assert_eq!(long_functions(&format!("fn f() {{{body}}}")), []);
-    let function = |before: &str| format!("{before}fn f() {{\n{body}}}");
-    let found = |text: String| long_functions(&text).into_iter().map(|(line, _)| line).collect::<Vec<_>>();
-    assert_eq!(found(function("")), [1]);
-    assert_eq!(found(function("/// It does.\n")), [2]);
-    assert_eq!(found(function("/// It does. Long: it is a table.\n#[inline]\n")), [0; 0]);
-    assert_eq!(found(function("// Long: elsewhere.\nfn g() {}\n")), [3]);
-    assert_eq!(found(format!("impl A {{\n{}\n}}", function("fn g();\npub "))), [3]);
-    assert_eq!(found(format!("mod a {{ trait A {{\n{}\n}} }}", function(""))), [2]);
 }
 
 #[test]
