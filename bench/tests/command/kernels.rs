@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -103,56 +102,18 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     }
 }
 
+/// Which lines complain: `engines::linux::console`.
 #[apply(kvm_trial)]
-fn a_kernels_complaints_count_and_what_programs_quote_does_not() {
-    let directory = scratch("own-words");
+fn a_run_of_a_kernel_that_complains_is_invalid() {
     const RUN: &str = "[    0.500000] Run /init as init process\r\n";
     const STALL: &str = "[   22.000000] rcu: INFO: rcu_preempt self-detected stall on CPU\r\n";
-    for (console, told) in [
-        (format!("{RUN}{STALL}[   50.0 {STALL}{STALL}"), Some(("guest-stall", "(2 in all)"))),
-        (format!("{RUN}the log has {STALL}"), None),
-        ("Run /init\nBUG: Bad page state in process work".into(), Some(("guest-bug", "(1 in all)"))),
-    ] {
-        let kernel = printing_kernel(&directory, &console);
-        let run = format!("run --kernel {kernel} --vcpus 1 --duration 60s --format json");
-        let ended = finished(&run);
-        let record = ended.json();
-        let mut warnings = record["warnings"].as_array().expect("warnings").iter();
-        let found = warnings.find(|it| it["code"].as_str().is_some_and(|code| code.starts_with("guest-")));
-        assert_eq!((&record["end"], found.is_some()), (&"power-off".into(), told.is_some()), "{record}");
-        if let (Some(found), Some((warning, words))) = (found, told) {
-            assert_eq!((found["code"].as_str(), ended.code), (Some(warning), 7), "{record}");
-            assert!(found["message"].as_str().is_some_and(|message| message.contains(words)), "{record}");
-            ended.says(&["invalid run: the guest's kernel reported"]);
-        }
-    }
-}
-
-#[apply(kvm_trial)]
-fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() {
-    // Lines of 60 letters to the serial port, forever.
-    let code = [
-        0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
-        0xb9, 60, 0, 0, 0, // mov ecx, 60
-        0xb0, b'x', // mov al, 'x'
-        0xee, // out dx, al
-        0xff, 0xc9, // dec ecx
-        0x75, 0xfb, // jnz to the out
-        0xb0, b'\n', // mov al, newline
-        0xee,  // out dx, al
-        0xeb, 0xef, // jmp to the mov ecx
-    ];
-    let kernel = pretended_kernel(&scratch("talks"), 4 << 20, &code);
-    for (limit, signal, expected) in [("3s", None, 6), ("1000s", Some(Signal::INT), 130)] {
-        let line = format!("run --kernel {kernel} --vcpus 1 --duration {limit}");
-        let mut run = started(&mut command(&line));
-        std::thread::sleep(Duration::from_secs(3));
-        signal.into_iter().for_each(|signal| run.signal(signal));
-        let ended = eventually("an end that its stderr does not block", || {
-            run.child().try_wait().expect("the child is ours")
-        });
-        assert_eq!(ended.code(), Some(expected));
-    }
+    let kernel = printing_kernel(&scratch("own-words"), &[RUN, STALL, STALL].concat());
+    let ended = ends(7, &format!("run --kernel {kernel} --vcpus 1 --duration 60s --format json"));
+    let record = ended.says(&["invalid run: the guest's kernel reported"]).json();
+    let warned =
+        record["warnings"].as_array().expect("warnings").iter().find(|it| it["code"] == "guest-stall");
+    let message = warned.and_then(|it| it["message"].as_str()).expect("a warning");
+    assert!(record["end"] == "power-off" && message.contains("(2 in all)"), "{record}");
 }
 
 /// A kernel that prints `line` and powers off.
