@@ -134,6 +134,9 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
         "not reached in this time",
         "Cannot show",
     ]);
+    // What stands in these formats: `show::cases`.
+    let junit = ends(0, &format!("check {object} {ON_THREADS} --format junit")).prints(&["failures=\"0\""]);
+    assert!(junit.out.starts_with("<?xml"), "{junit}");
     refuses(&format!("check {object} --engine threads"), "--trust-image");
     refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
