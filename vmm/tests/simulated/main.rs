@@ -20,7 +20,7 @@ use haltkick_vmm::{
 };
 use support::{
     Settings, count, deschedule, dies_with_its_place, done, event, forms, ms, panics, simulated, start,
-    start_guests, start_stoppable, start_until, sum, us, violates_exclusion, watched, within,
+    start_guests, start_until, sum, us, violates_exclusion, watched, within,
 };
 
 fn small() -> Run {
@@ -247,8 +247,7 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
         .form("tas", false)
         .deschedule(starving)
         .window(Duration::from_secs(2));
-    let ended = within(Duration::from_secs(120), |stop| start_stoppable(&config, stop));
-    match ended.unwrap_or_else(|hung| panic!("{hung}")) {
+    match within(Duration::from_secs(120), &config) {
         Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
         other => panic!("{other:?}"),
     }
