@@ -115,6 +115,21 @@ fn a_run_of_a_kernel_that_complains_is_invalid() {
     assert!(record["end"] == "power-off" && message.contains("(2 in all)"), "{record}");
 }
 
+#[apply(kvm_trial)]
+fn a_kernel_that_prints_forever_ends_by_its_limit_or_a_signal() {
+    // mov dx, 0x3f8; mov al, newline; out dx, al; jmp to the out. Nobody reads what comes of it.
+    let code = [0x66, 0xba, 0xf8, 0x03, 0xb0, b'\n', 0xee, 0xeb, 0xfd];
+    let kernel = pretended_kernel(&scratch("talks"), 4 << 20, &code);
+    for (limit, signal, expected) in [("3s", None, 6), ("1000s", Some(Signal::INT), 130)] {
+        let line = format!("run --kernel {kernel} --vcpus 1 --duration {limit}");
+        let mut run = started(&mut command(&line));
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        signal.into_iter().for_each(|signal| run.signal(signal));
+        let ended = eventually("its end", || run.child().try_wait().expect("the child is ours"));
+        assert_eq!(ended.code(), Some(expected));
+    }
+}
+
 /// A kernel that prints `line` and powers off.
 fn printing_kernel(directory: &str, line: &str) -> String {
     std::fs::create_dir_all(directory).expect("a scratch directory");
