@@ -68,19 +68,13 @@ pub(super) fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
 }
 
 #[test]
-fn locks_exclude_under_every_host() {
+fn locks_exclude_and_guests_have_equal_shares_under_every_host() {
     for preset in presets() {
         for (lock, pv) in [("tas", false), ("ticket", false), ("qspinlock", true), ("qspinlock-wc", true)] {
             for outcome in outcomes(start_guests(&hosted(preset.name, 2, lock, pv))) {
                 assert!(outcome.acquisitions() > 0, "{lock} under {}", preset.name);
             }
         }
-    }
-}
-
-#[test]
-fn guests_have_equal_shares_under_every_host() {
-    for preset in presets() {
         let run = hosted(preset.name, 3, "none", false);
         let run_ns: Vec<u64> = outcomes(start_guests(&run)).iter().map(run_ns).collect();
         let (least, most) = (run_ns.iter().min().unwrap(), run_ns.iter().max().unwrap());
