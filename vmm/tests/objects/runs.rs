@@ -8,7 +8,7 @@ use support::{
     Settings, apply, deschedule, done, event, ms, refused, start, start_until, sum, trial, us, watched,
 };
 
-use crate::{FLAGS, TAS, examples, linked, lock_of, text};
+use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
 
 /// Every form of a lock excludes and gets something done.
 fn excludes(config: &Run, object: &Path) {
@@ -255,35 +255,10 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 
 #[apply(trial)]
 fn readers_of_an_object_share_its_lock() {
-    // As many readers as like, or one writer.
-    let source = r#"
-#include "haltkick.h"
-struct lock { hk_u32 readers; };
-#define WRITER 0x80000000u
-HK_LOCK(struct lock);
-void hk_lock(struct lock *lock)
-{
-    hk_u32 free = 0;
-    while (!__atomic_compare_exchange_n(&lock->readers, &free, WRITER, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-        free = 0;
-        hk_pause();
-    }
-}
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->readers, 0, __ATOMIC_RELEASE); }
-void hk_read_lock(struct lock *lock)
-{
-    for (;;) {
-        hk_u32 seen = __atomic_load_n(&lock->readers, __ATOMIC_RELAXED);
-        if (seen < WRITER && __atomic_compare_exchange_n(&lock->readers, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-            hk_count(my_readers);
-            return;
-        }
-        hk_pause();
-    }
-}
-void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE); }
-"#;
-    let object = text("readers", source, &FLAGS);
+    const READ: &str = "void hk_read_lock(struct lock *lock)\n{\n";
+    let source = std::fs::read_to_string(root().join("bench/tests/command/planted/flags.c")).unwrap();
+    let counted = source.replace(READ, &format!("{READ}    hk_count(my_readers);\n"));
+    let object = text("readers", &counted, &[&FLAGS[..], &["-Wno-unused-parameter"]].concat());
     let mut config = here(&object);
     config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
     let outcome = done(&config);
