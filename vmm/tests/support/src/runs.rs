@@ -62,16 +62,10 @@ pub fn watched(config: &Run, instruments: &Instruments) -> Result<(Ended, Found)
     Ok((guest, found))
 }
 
-/// Runs guests until their end.
-#[track_caller]
-pub fn start_guests(config: &Run) -> Vec<Ended> {
-    found(config).guests
-}
-
 /// Runs two guests until their end.
 #[track_caller]
 pub fn start_two(config: &Run) -> [Ended; 2] {
-    start_guests(config).try_into().expect("two guests were asked for")
+    found(config).guests.try_into().expect("two guests were asked for")
 }
 
 /// Runs guests, and says what the run found.
