@@ -116,35 +116,23 @@ fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
 }
 
+/// What more each of them checks is the guest's: it panics if something is not whole or is still mapped, or if a kick is lost.
 #[apply(trial)]
-fn slow_paths_nest_and_several_locks_exclude() {
-    let nesting = config().workload("selftest-nesting").lock_count(5);
-    assert_eq!(start_until(&nesting, taken).lost_updates, Some(0));
-    assert_eq!(start_until(&config().lock_count(3), taken).lost_updates, Some(0));
-}
-
-#[apply(trial)]
-fn copied_blocks_are_whole_under_a_readers_lock() {
-    let copies = config().lock("rwsem/packed").workload("copy-1024");
-    assert_eq!(start_until(&copies, taken).lost_updates, Some(0));
-}
-
-/// The check itself is that of the guest: it panics if keys or nodes are not whole, or something is still mapped.
-#[apply(trial)]
-fn workloads_that_are_checked_at_rest_come_to_rest() {
-    for workload in ["list", "hash-table", "rwlock-fair", "grant-split"] {
-        let shape = Shape { read_percent: 50, ..Shape::default() };
-        let shape = if ["list", "hash-table"].contains(&workload) { shape } else { Shape::default() };
-        let lock = if workload == "list" { "rwsem/packed" } else { "ticket" };
-        let config = config().workload(workload).lock(lock).lock_count(2).shape(shape);
-        let outcome = start_until(&config, taken);
-        assert_eq!(outcome.lost_updates.unwrap_or(0), 0, "{workload}");
+fn workloads_exclude_and_come_to_rest() {
+    for (workload, lock, lock_count, read_percent) in [
+        ("critical-section", "qspinlock", 3, 0),
+        ("selftest-nesting", "qspinlock", 5, 0),
+        ("selftest-latch", "qspinlock", 1, 0),
+        ("copy-1024", "rwsem/packed", 1, 0),
+        ("list", "rwsem/packed", 2, 50),
+        ("hash-table", "ticket", 2, 50),
+        ("rwlock-fair", "ticket", 2, 0),
+        ("grant-split", "ticket", 2, 0),
+    ] {
+        let shape = Shape { read_percent, ..Shape::default() };
+        let config = config().workload(workload).lock(lock).lock_count(lock_count).shape(shape);
+        assert_eq!(start_until(&config, taken).lost_updates.unwrap_or(0), 0, "{workload}");
     }
-}
-
-#[apply(trial)]
-fn a_kick_before_the_wait_is_latched() {
-    start_until(&config().workload("selftest-latch"), taken);
 }
 
 #[apply(trial)]

@@ -206,8 +206,8 @@ mod tests {
         assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
     }
 
-    /// Long: it is one table.
     #[test]
+    #[allow(clippy::too_many_lines, reason = "it is one table")]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
         let needs_kernel = "this is for arms that have a 'kernel'";

@@ -230,8 +230,8 @@ mod tests {
         assert_eq!((it.blocks, vcpus.as_deref()), (16, Some("3")));
     }
 
-    /// Long: it is one table.
     #[test]
+    #[allow(clippy::too_many_lines, reason = "it is one table")]
     fn complaints_name_line_and_column_and_what_was_meant() {
         let (of_vcpus, grid) =
             ("both say how many vCPUs there are", "[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n");

@@ -5,11 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Check, Ended, FINISHED, Failed, HALTKICK, SIMULATED, TINY, apply, assert_valid, command,
-    end_of, ends, kvm_trial, read, records, refuses, scratch, shell, skip, tiny, trial, written,
+    CELLS_PER_BLOCK, Ended, FINISHED, HALTKICK, SIMULATED, TINY, apply, assert_valid, command, end_of, ends,
+    kvm_trial, read, records, refuses, scratch, shell, trial, written,
 };
 
 /// The tiny experiment on a simulated machine.
@@ -64,12 +63,21 @@ fn an_output_directory_need_not_be_named_in_utf8() {
 fn a_limit_on_file_sizes_costs_what_does_not_fit() {
     let directory = scratch("limited");
     let (experiment, results) = (experiment(&directory), format!("{directory}/results"));
-    let ended = shell(&format!("ulimit -f 40 && exec {HALTKICK} bench {experiment} --output {results}"));
+    let limited = |blocks: u32, results: &str| {
+        shell(&format!("ulimit -f {blocks} && exec {HALTKICK} bench {experiment} --output {results}"))
+            .with(&[1])
+    };
+    // The table of what is there is printed.
+    let ended = limited(40, &results).prints(&["A tiny experiment"]);
     let kept = records(&results).len();
     assert!((1..3 * CELLS_PER_BLOCK).contains(&kept), "{kept} records are in a file of at most 40 blocks");
-    ended.with(&[1]).says(&[&format!("File too large (os error 27): {kept} records are kept")]);
+    ended.says(&[&format!("File too large (os error 27): {kept} records are kept; make room, then")]);
     ends(0, &format!("bench --resume {results}"));
     assert_eq!(records(&results).len(), 3 * CELLS_PER_BLOCK);
+    let none = format!("{directory}/none");
+    limited(2, &none).says(&["manifest.json: File too large"]);
+    let left = fs::read_dir(none).unwrap().flatten().map(|file| file.file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().contains("manifest")).count(), 0, "half a manifest");
 }
 
 #[apply(trial)]
@@ -149,36 +157,6 @@ fn a_large_grid_is_refused_before_its_cells_are_made() {
     };
     let vary = [varied("hold", "us"), varied("think", "us"), varied("slice", "ms")].join(" ");
     refuses(&format!("sweep --dry-run {vary}"), "--vary: 216000 cells, and an experiment has at most ");
-}
-
-/// Runs `haltkick bench` into a file system with so much room; at the end its standard output lists what is there.
-fn bench_with_room(name: &str, room: &str) -> Result<Ended, Failed> {
-    let within = |script: &str| Command::new("unshare").args(["-rm", "sh", "-c", script]).output();
-    match within("mount -t tmpfs none /mnt") {
-        Ok(mounted) if mounted.status.success() => {}
-        Ok(mounted) => return skip(format_args!("no tmpfs can be mounted with unshare -rm: {mounted:?}")),
-        Err(error) => return skip(format_args!("unshare: {error}")),
-    }
-    let (experiment, path) = tiny(name);
-    fs::create_dir(&path)?;
-    let script = format!(
-        "mount -t tmpfs -o size={room} none {path} && {HALTKICK} bench {experiment} --output {path}/results; \
-         code=$?; echo; ls {path}/results; wc -l {path}/results/runs.jsonl; exit $code",
-    );
-    Ok(Ended::new(&script, within(&script)?))
-}
-
-#[apply(kvm_trial)]
-fn a_full_disk_keeps_counted_records_and_no_half_a_manifest() -> Check {
-    // The table of what is there is printed.
-    let ended = bench_with_room("full-disk", "96k")?.with(&[1]).prints(&["A tiny experiment"]);
-    let kept = ended.out.lines().last().unwrap().split(' ').next().unwrap();
-    assert!(kept.parse::<u32>().unwrap() >= 3 && !ended.out.contains("partial"), "{ended}");
-    let expected = format!("No space left on device (os error 28): {kept} records are kept; make room, then");
-    assert!(ended.err.lines().last().unwrap().contains(&expected), "{ended}");
-    let ended = bench_with_room("no-room", "8k")?.with(&[1]).says(&["manifest.json: No space left"]);
-    assert!(!ended.out.contains("partial"), "{ended}");
-    Ok(())
 }
 
 #[apply(kvm_trial)]

@@ -67,12 +67,6 @@ fn survives(sched: &str, pv: &str) -> Check {
     let per_vcpu = record["per_vcpu"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ran = |vcpu: &Value| vcpu["run_ns"].as_u64() > Some(0) && vcpu["waits"].as_u64() > Some(0);
     assert!(per_vcpu.len() as u64 == vcpus && per_vcpu.iter().all(ran), "{per_vcpu:?}");
-    println!(
-        "sched {sched}, pv {pv}: user space after {:.1} s, off after {:.1} s, taken off {} times",
-        booted.unwrap_or(0) as f64 / 1e9,
-        run as f64 / 1e9,
-        figures["injected"]
-    );
     Ok(())
 }
 
@@ -115,7 +109,6 @@ fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
         let is_declined = config["command_line"].as_str().is_some_and(|words| words.ends_with(" nopvspin"));
         assert_eq!(is_declined, arm == Some("nopvspin"), "{config}");
         assert_eq!(config["pv"], arm != Some("no pv"), "{config}");
-        println!("{}: {}", arm.unwrap_or("?"), record["figures"]);
     }
     let manifest = json(format!("{results}/manifest.json"));
     assert_eq!(manifest["kernels"].as_array().map(Vec::len), Some(3), "{}", manifest["kernels"]);
@@ -147,7 +140,6 @@ fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
     let ended = finished(&format!("{run} --duration 200s {inside}"));
     let record = ended.json();
     let inside = &record["inside"];
-    println!("{}; {}", inside["host"], record["figures"]);
     assert_eq!(
         (&record["end"], &record["settings"]["engine"]),
         (&"power-off".into(), &"kvm".into()),

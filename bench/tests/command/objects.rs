@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
-    kvm_trial, read, refuses, scratch, skip, started, trial, written,
+    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial,
+    refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.
@@ -134,6 +134,9 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
         "not reached in this time",
         "Cannot show",
     ]);
+    // What stands in these formats: `show::cases`.
+    let junit = ends(0, &format!("check {object} {ON_THREADS} --format junit")).prints(&["failures=\"0\""]);
+    assert!(junit.out.starts_with("<?xml"), "{junit}");
     refuses(&format!("check {object} --engine threads"), "--trust-image");
     refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
@@ -245,35 +248,6 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     let without = run("mine.c", "no-such-compiler").with(&[2]).says(&[missing]);
     assert_eq!(without.err.lines().count(), 1, "{without}");
     run("wrong.c", "cc").with(&[2]).says(&["wrong.c:1:"]);
-    Ok(())
-}
-
-/// The first of them drops every second wake-up. The last starves its sleepers at this ratio, since it wakes the first one it finds: that
-/// is no wake-up lost.
-#[apply(trial)]
-fn only_lost_wake_ups_make_a_run_invalid() -> Check {
-    let directory = scratch("object-lossy");
-    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/locks");
-    let drops =
-        read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
-    written(format!("{directory}/futex.h"), drops);
-    let lossy = compiled(&directory, "lossy", &read(format!("{examples}/futex.c")))?;
-    let run = "run --ratio 8 --duration 100ms --no-ideal --format json --pv on";
-    for (lock, slept, expected) in [
-        (format!("--lock-object {lossy}"), true, 7),
-        ("--lock qspinlock".into(), false, 0),
-        (format!("--lock-object {examples}/futex.c"), true, 0),
-    ] {
-        let machine = "--engine sim --machine nehalem-2s --cpus 0-1";
-        let record = ends(expected, &format!("{run} {machine} {lock}")).json();
-        let named = record["settings"]["lock"].as_str().expect("a name");
-        assert!(lock.ends_with(named.trim_start_matches("file:")), "{named}");
-        let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
-        assert_eq!(vcpus.iter().any(|vcpu| vcpu["run_ns"] == 0), slept, "{lock}");
-        assert_eq!(is_warned(&record, "asleep-throughout"), expected == 7, "{lock}");
-        let warnings = record["warnings"].as_array().expect("the warnings").len();
-        assert_eq!(warnings, usize::from(expected == 7), "{lock}");
-    }
     Ok(())
 }
 
@@ -446,25 +420,18 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
 
 #[apply(kvm_trial)]
 fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
-    let directory = scratch("meetings-kvm");
-    for (name, source, workload, takes) in [
-        ("twice", TWICE, "critical-section", "hk_lock"),
-        ("plain", &plain(), "critical-section", "hk_lock"),
-        ("lies", &lies(), "try-lock", "hk_try_lock"),
-    ] {
-        let object = compiled(&directory, name, source)?;
-        // A busy host may let no two vCPUs meet in a window, or two before anybody has released the lock.
-        let again = || page(&object, &format!("--vcpus 4 --window 200ms --workload {workload}"));
-        let has_released = |page: &String| page.contains(&format!("  in {name}.o: hk_unlock (0x"));
-        let page = (0..20).find_map(|_| again().filter(has_released)).expect("a broken lock");
-        let (met, _) = page.split_once("\nlock 0: ").expect("the state of the lock");
-        for function in [takes, "hk_unlock"] {
-            let (_, place) = met.split_once(&format!("  in {name}.o: {function} (0x")).expect(&page);
-            let line = place.lines().nth(1).unwrap_or_default();
-            assert!(line.contains(&format!("/{name}.c:")) && line.ends_with(function), "{page}");
-        }
-        assert!(met.contains("A simulated machine tells the instructions"), "{page}");
+    let object = compiled(&scratch("meetings-kvm"), "twice", TWICE)?;
+    // A busy host may let no two vCPUs meet in a window, or two before anybody has released the lock.
+    let has_released = |page: &String| page.contains("  in twice.o: hk_unlock (0x");
+    let again = |_| page(&object, "--vcpus 4 --window 200ms").filter(has_released);
+    let page = (0..20).find_map(again).expect("a broken lock");
+    let (met, _) = page.split_once("\nlock 0: ").expect("the state of the lock");
+    for function in ["hk_lock", "hk_unlock"] {
+        let (_, place) = met.split_once(&format!("  in twice.o: {function} (0x")).expect(&page);
+        let line = place.lines().nth(1).unwrap_or_default();
+        assert!(line.contains("/twice.c:") && line.ends_with(function), "{page}");
     }
+    assert!(met.contains("A simulated machine tells the instructions"), "{page}");
     Ok(())
 }
 

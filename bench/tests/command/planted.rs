@@ -86,22 +86,6 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
 }
 
 #[apply(trial)]
-fn check_speaks_ktap_and_junit() -> Check {
-    let directory = scratch("planted-formats");
-    let [broken, sound] = ["LATE_LINK", ""].map(|fault| planted(&directory, "queue", &[fault]));
-    let (broken, sound) = (broken?, sound?);
-    let quickly = "--engine threads --trust-image --window 1ms --warmup 1ms --time 1ms";
-    let ktap = ends(0, &format!("check {sound} --format ktap {quickly}"));
-    let ktap = ktap.prints(&["KTAP version 1\n1..", "\nok 1 ", "# SKIP not reached"]);
-    assert!(ktap.out.starts_with("KTAP") && !ktap.out.contains("not ok"), "{ktap}");
-    let junit = haltkick(&format!("check {sound} --format junit {quickly}")).prints(&["failures=\"0\""]);
-    assert!(junit.out.starts_with("<?xml"), "{junit}");
-    let slowly = "--engine threads --trust-image --time 1m --watchdog 2s --format ktap";
-    haltkick(&format!("check {broken} {slowly}")).with(&[5, 6]).prints(&["\nnot ok "]);
-    Ok(())
-}
-
-#[apply(trial)]
 fn judge_makes_one_directory_of_all_that_is_said_of_a_lock() -> Check {
     // Names with spaces stay single words of every part.
     let directory = scratch("planted judge");

@@ -5,59 +5,44 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::support::{
-    Check, Ended, FINISHED, Failed, HALTKICK, apply, assert_complete, end_of, ends, kvm, refuses, shell,
-    skip, trial, words,
+    Check, Ended, FINISHED, Failed, HALTKICK, apply, assert_complete, end_of, ends, refuses, shell, skip,
+    trial, words,
 };
 
 /// A control group of the test's own, which ends with it.
-struct Group {
-    folder: PathBuf,
-    is_one: bool,
-}
+struct Group(PathBuf);
 
 impl Group {
-    /// A group whose files `controller` has, in the hierarchy of version 1 or 2.
-    fn new(controller: &str) -> Result<Self, Failed> {
-        let name = format!("haltkick-test-{controller}-{}", std::process::id());
-        for (root, is_one) in
-            [(format!("/sys/fs/cgroup/{controller}"), true), ("/sys/fs/cgroup".into(), false)]
+    /// A group that may run for 20 ms in each 40 ms, in the hierarchy of version 1 or 2.
+    fn new() -> Result<Self, Failed> {
+        let in_one = [("cpu.cfs_period_us", "40000"), ("cpu.cfs_quota_us", "20000")];
+        for (root, files) in
+            [("/sys/fs/cgroup/cpu", &in_one[..]), ("/sys/fs/cgroup", &[("cpu.max", "20000 40000")])]
         {
-            let folder = PathBuf::from(root).join(&name);
+            let folder = PathBuf::from(root).join(format!("haltkick-test-{}", std::process::id()));
             if fs::create_dir(&folder).is_err() {
                 continue;
             }
-            let group = Self { folder, is_one };
-            let file = match (controller, is_one) {
-                ("cpu", true) => "cpu.cfs_quota_us",
-                ("cpu", false) => "cpu.max",
-                (_, true) => "memory.limit_in_bytes",
-                (_, false) => "memory.max",
-            };
-            if group.folder.join(file).exists() {
+            let group = Self(folder);
+            let is_set = |file: PathBuf, text| file.exists() && fs::write(file, text).is_ok();
+            if files.iter().all(|(name, text)| is_set(group.0.join(name), text)) {
                 return Ok(group);
             }
         }
-        skip(format_args!("no control group for {controller} can be made here"))
-    }
-
-    fn write(&self, [one, two]: [&str; 2], [in_one, in_two]: [&str; 2]) {
-        let (name, text) = if self.is_one { (one, in_one) } else { (two, in_two) };
-        if !name.is_empty() {
-            fs::write(self.folder.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
+        skip("no control group with a quota can be made here")
     }
 
     /// Runs the command in it.
     fn run(&self, line: &str) -> Ended {
         let mut within = Command::new("sh");
-        within.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]).arg(&self.folder);
+        within.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]).arg(&self.0);
         end_of(within.arg(HALTKICK).args(words(line)))
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        _ = fs::remove_dir(&self.folder);
+        _ = fs::remove_dir(&self.0);
     }
 }
 
@@ -70,9 +55,7 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
     if haltkick_vmm::allowed_cpus().len() < 2 {
         return skip("two vCPUs need two pCPUs to use up more than their quota");
     }
-    let group = Group::new("cpu")?;
-    group.write(["cpu.cfs_period_us", ""], ["40000", ""]);
-    group.write(["cpu.cfs_quota_us", "cpu.max"], ["20000", "20000 40000"]);
+    let group = Group::new()?;
     group.run("doctor").prints(&["20000 40000"]);
     // A host that is busy may not give it its quota in a short window.
     for window in ["300ms", "1s", "3s", "10s"] {
@@ -114,45 +97,17 @@ fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Check {
     Ok(())
 }
 
-/// Whether a run with too little memory said so: it ended with 0 or 7, or with 2 or 4 and a word of the limit.
-fn is_told(ended: &Ended) -> bool {
-    let last = ended.err.lines().last().unwrap_or_default();
-    let told = [2, 4].contains(&ended.code) && last.contains("memory.max");
-    assert!(told || FINISHED.contains(&ended.code), "{ended}");
-    told
-}
-
-#[apply(trial)]
-fn memory_that_a_control_group_does_not_allow_is_named() -> Check {
-    let group = Group::new("memory")?;
-    let mut told = 0;
-    for (mib, vcpus, engine) in [
-        (16, 64, "kvm"),
-        (24, 64, "kvm"),
-        (40, 64, "kvm"),
-        (64, 1000, "kvm"),
-        (24, 1000, "threads"),
-        (24, 300, "sim --machine skylake-8s"),
-    ] {
-        if engine == "kvm" && kvm().is_err() {
-            continue;
-        }
-        let bytes = (mib << 20).to_string();
-        group.write(["memory.limit_in_bytes", "memory.max"], [&bytes, &bytes]);
-        let guest = format!("--vcpus {vcpus} --cpus 0 --lock ticket --duration 50ms --no-ideal");
-        told += u32::from(is_told(&group.run(&format!("run --engine {engine} {guest}"))));
-    }
-    assert!(told > 0);
-    Ok(())
-}
-
 #[apply(trial)]
 fn memory_that_the_address_space_does_not_allow_is_named() {
     let mut told = 0;
     for kib in [60_000, 80_000, 100_000, 120_000, 150_000] {
         for engine in ["sim --machine skylake-8s --cpus 0-63", "threads"] {
             let run = format!("run --engine {engine} --vcpus 64 --lock ticket --window 1ms --no-ideal");
-            told += u32::from(is_told(&shell(&format!("ulimit -v {kib} && exec {HALTKICK} {run}"))));
+            let ended = shell(&format!("ulimit -v {kib} && exec {HALTKICK} {run}"));
+            let last = ended.err.lines().last().unwrap_or_default();
+            let is_told = [2, 4].contains(&ended.code) && last.contains("memory.max");
+            assert!(is_told || FINISHED.contains(&ended.code), "{ended}");
+            told += u32::from(is_told);
         }
     }
     assert!(told > 0);

@@ -4,7 +4,6 @@
 use std::time::Duration;
 use std::{
     cell::{Cell, RefCell},
-    ops::Deref,
     rc::Rc,
     sync::{
         Arc,
@@ -39,7 +38,7 @@ pub struct Cpus(Arc<Machine>);
 
 /// State that the CPUs share.
 #[derive(Debug)]
-pub struct Machine {
+struct Machine {
     clock: Clock,
     cpus: Vec<Cpu>,
     slice_ends_soon: AtomicBool,
@@ -78,14 +77,6 @@ thread_local! {
     static BEFORE_KICK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-impl Deref for Cpus {
-    type Target = Machine;
-
-    fn deref(&self) -> &Machine {
-        &self.0
-    }
-}
-
 impl Cpus {
     /// CPUs whose waiters sleep at the first look at the clock.
     pub fn impatient(cpus: usize) -> Self {
@@ -110,28 +101,28 @@ impl Cpus {
     /// own steps).
     #[must_use]
     pub fn unhurried(self) -> Self {
-        self.nanosecond.store(1 << 20, Relaxed);
+        self.0.nanosecond.store(1 << 20, Relaxed);
         self
     }
 
     /// A sleeper insists as soon as it has been overtaken.
     #[must_use]
     pub fn insistent(self) -> Self {
-        self.nanosecond.store(0, Relaxed);
+        self.0.nanosecond.store(0, Relaxed);
         self
     }
 
     /// Waiters spin for `ticks` before they sleep.
     #[must_use]
     pub fn patient(self, ticks: u64) -> Self {
-        self.cpus.iter().for_each(|cpu| cpu.spin_threshold.store(ticks, Relaxed));
+        self.0.cpus.iter().for_each(|cpu| cpu.spin_threshold.store(ticks, Relaxed));
         self
     }
 
     /// Heads of queues wait for `ticks` for a lock that can fail; at first forever.
     #[must_use]
     pub fn limited(self, ticks: u64) -> Self {
-        self.cpus.iter().for_each(|cpu| cpu.lock_limit.store(ticks, Relaxed));
+        self.0.cpus.iter().for_each(|cpu| cpu.lock_limit.store(ticks, Relaxed));
         self
     }
 
@@ -141,7 +132,7 @@ impl Cpus {
     #[cfg(loom)]
     #[must_use]
     pub fn branching_for(self, pauses: u64) -> Self {
-        self.pauses_left.store(pauses, Relaxed);
+        self.0.pauses_left.store(pauses, Relaxed);
         self
     }
 
@@ -187,14 +178,12 @@ impl Cpus {
     }
 
     /// Gives `signal` the first time that the calling thread passes `point`.
-    pub fn give_at(point: Point, signal: &Signal) {
-        let signal = signal.clone();
+    pub fn give_at(point: Point, signal: Signal) {
         Self::hook_once(point, move || signal.give());
     }
 
     /// Stops the calling thread the first time that it passes `point`: it gives `there`, and goes on after `goes_on`.
-    pub fn stand_at(point: Point, there: &Signal, goes_on: &Signal) {
-        let (there, goes_on) = (there.clone(), goes_on.clone());
+    pub fn stand_at(point: Point, there: Signal, goes_on: Signal) {
         Self::hook_once(point, move || {
             there.give();
             goes_on.await_it();
@@ -209,7 +198,7 @@ impl Cpus {
 
     /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
     pub fn run(&self, cpu: impl Fn(usize) + Sync) {
-        self.run_some(self.cpus.len(), cpu);
+        self.run_some(self.0.cpus.len(), cpu);
     }
 
     /// Runs `cpu` on the first `cpus` CPUs.
@@ -251,44 +240,44 @@ impl Cpus {
 
     /// Makes one CPU spin for `spin_threshold`.
     pub fn set_patience(&self, cpu: usize, spin_threshold: Duration) {
-        self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
+        self.0.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
     }
 
     /// Makes one CPU wait at most for `limit` for a lock that can fail.
     pub fn set_lock_limit(&self, cpu: usize, limit: Duration) {
-        self.cpus[cpu].lock_limit.store(limit.as_nanos() as u64, Relaxed);
+        self.0.cpus[cpu].lock_limit.store(limit.as_nanos() as u64, Relaxed);
     }
 
     /// Makes one CPU spin for `rounds` rounds, however long they take.
     pub fn set_rounds(&self, cpu: usize, rounds: u32) {
-        self.cpus[cpu].spin_rounds.store(rounds, Relaxed);
+        self.0.cpus[cpu].spin_rounds.store(rounds, Relaxed);
     }
 }
 
-impl Machine {
+impl Cpus {
     /// How many there are.
     pub fn count_cpus(&self) -> usize {
-        self.cpus.len()
+        self.0.cpus.len()
     }
 
     /// Sum of an event over all CPUs.
     pub fn events(&self, event: Event) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.events[event as usize].load(Relaxed)).sum()
+        self.0.cpus.iter().map(|cpu| cpu.events[event as usize].load(Relaxed)).sum()
     }
 
     /// Whether `cpu` does `activity`.
     pub fn does(&self, cpu: usize, activity: Activity) -> bool {
-        self.cpus[cpu].activity.load(Relaxed) == activity as u8
+        self.0.cpus[cpu].activity.load(Relaxed) == activity as u8
     }
 
     /// How many CPUs do `activity`.
     pub fn doing(&self, activity: Activity) -> usize {
-        (0..self.cpus.len()).filter(|cpu| self.does(*cpu, activity)).count()
+        (0..self.0.cpus.len()).filter(|cpu| self.does(*cpu, activity)).count()
     }
 
     /// Serves an NMI on the calling CPU.
     pub fn nmi(&self, handler: impl FnOnce()) {
-        let in_nmi = &self.cpus[threads::cpu()].in_nmi;
+        let in_nmi = &self.0.cpus[threads::cpu()].in_nmi;
         in_nmi.store(true, Relaxed);
         handler();
         in_nmi.store(false, Relaxed);
@@ -296,41 +285,41 @@ impl Machine {
 
     /// How often `cpu` has paused.
     pub fn pauses(&self, cpu: usize) -> u64 {
-        self.cpus[cpu].pauses.load(Relaxed)
+        self.0.cpus[cpu].pauses.load(Relaxed)
     }
 
     /// Sets what `is_preempted(cpu)` says.
     pub fn set_preempted(&self, cpu: usize, preempted: bool) {
-        self.cpus[cpu].preempted.store(preempted, Relaxed);
+        self.0.cpus[cpu].preempted.store(preempted, Relaxed);
     }
 
     /// Whether `cpu` has yielded to `target`.
     pub fn has_yielded(&self, cpu: usize, target: usize) -> bool {
-        self.cpus[cpu].yielded.load(Relaxed) & 1 << target != 0
+        self.0.cpus[cpu].yielded.load(Relaxed) & 1 << target != 0
     }
 
     /// Sets what all CPUs are told about their slices.
     pub fn set_slice_ends_soon(&self, soon: bool) {
-        self.slice_ends_soon.store(soon, Relaxed);
+        self.0.slice_ends_soon.store(soon, Relaxed);
     }
 
     /// Sets what all CPUs are told about the load of the host.
     pub fn set_overcommitted(&self, overcommitted: bool) {
-        self.overcommitted.store(overcommitted, Relaxed);
+        self.0.overcommitted.store(overcommitted, Relaxed);
     }
 
     /// Returns how often CPUs have yielded without naming a CPU.
     pub fn slices_given_up(&self) -> u64 {
-        self.slices_given_up.load(Relaxed)
+        self.0.slices_given_up.load(Relaxed)
     }
 
     /// Loom: one round of those after which an execution is no longer branched on.
     fn spun_once(&self) {
         #[cfg(loom)]
-        match self.pauses_left.load(Relaxed) {
+        match self.0.pauses_left.load(Relaxed) {
             0 => loom::skip_branch(),
             // Not one step, as loom runs one thread at a time.
-            left => self.pauses_left.store(left - 1, Relaxed),
+            left => self.0.pauses_left.store(left - 1, Relaxed),
         }
     }
 
@@ -342,7 +331,7 @@ impl Machine {
             2 => "waiter",
             _ => "head",
         };
-        let cpus: Vec<_> = self.cpus.iter().map(activity).collect();
+        let cpus: Vec<_> = self.0.cpus.iter().map(activity).collect();
         let events = Event::ALL.map(|event| format!("\n  {} {}", event.name(), self.events(event)));
         format!("CPUs: {}{}", cpus.join(" "), events.concat())
     }
@@ -369,8 +358,8 @@ impl Platform for Cpus {
     }
 
     fn pause(&self) {
-        self.cpus[self.cpu()].pauses.fetch_add(1, Release);
-        self.clock.paused();
+        self.0.cpus[self.cpu()].pauses.fetch_add(1, Release);
+        self.0.clock.paused();
         // Taken by reference count, here and in `point`, so that a hook may itself pause and pass points.
         let hook = AT_PAUSE.with_borrow(Option::clone);
         if let Some(hook) = hook {
@@ -381,27 +370,27 @@ impl Platform for Cpus {
     }
 
     fn now(&self) -> u64 {
-        self.clock.now()
+        self.0.clock.now()
     }
 
     fn spin_threshold(&self) -> u64 {
-        draw(8).unwrap_or_else(|| self.cpus[self.cpu()].spin_threshold.load(Relaxed))
+        draw(8).unwrap_or_else(|| self.0.cpus[self.cpu()].spin_threshold.load(Relaxed))
     }
 
     fn spin_rounds(&self) -> u32 {
-        self.cpus[self.cpu()].spin_rounds.load(Relaxed)
+        self.0.cpus[self.cpu()].spin_rounds.load(Relaxed)
     }
 
     fn lock_limit(&self) -> u64 {
-        draw(8).unwrap_or_else(|| self.cpus[self.cpu()].lock_limit.load(Relaxed))
+        draw(8).unwrap_or_else(|| self.0.cpus[self.cpu()].lock_limit.load(Relaxed))
     }
 
     fn is_in_nmi(&self) -> bool {
-        self.cpus[self.cpu()].in_nmi.load(Relaxed)
+        self.0.cpus[self.cpu()].in_nmi.load(Relaxed)
     }
 
     fn wait(&self, still: impl Fn() -> bool) {
-        let cpu = &self.cpus[self.cpu()];
+        let cpu = &self.0.cpus[self.cpu()];
         if self.is_in_nmi() {
             return;
         }
@@ -421,49 +410,49 @@ impl Platform for Cpus {
         if let Some(hook) = BEFORE_KICK.take() {
             hook();
         }
-        self.cpus[cpu].latch.kick();
+        self.0.cpus[cpu].latch.kick();
     }
 
     fn is_preempted(&self, cpu: usize) -> bool {
-        one_in(3, || self.cpus[cpu].preempted.load(Relaxed))
+        one_in(3, || self.0.cpus[cpu].preempted.load(Relaxed))
     }
 
     fn ticks(&self, nanoseconds: u64) -> u64 {
         // A few looks at the clock: patience that is measured in time ends, too.
-        draw(16).unwrap_or_else(|| nanoseconds * self.nanosecond.load(Relaxed))
+        draw(16).unwrap_or_else(|| nanoseconds * self.0.nanosecond.load(Relaxed))
     }
 
     fn is_overcommitted(&self) -> bool {
-        !one_in(4, || !self.overcommitted.load(Relaxed))
+        !one_in(4, || !self.0.overcommitted.load(Relaxed))
     }
 
     fn yield_to(&self, cpu: Option<usize>) {
         match cpu {
             Some(target) => {
-                self.cpus[self.cpu()].yielded.fetch_or(1 << target, Release);
+                self.0.cpus[self.cpu()].yielded.fetch_or(1 << target, Release);
                 self.spun_once();
             }
-            None => _ = self.slices_given_up.fetch_add(1, Relaxed),
+            None => _ = self.0.slices_given_up.fetch_add(1, Relaxed),
         }
         threads::yield_now();
     }
 
     fn is_in_section(&self) -> bool {
-        one_in(4, || self.cpus[self.cpu()].sections.load(Relaxed) != 0)
+        one_in(4, || self.0.cpus[self.cpu()].sections.load(Relaxed) != 0)
     }
 
     fn section_entered(&self) {
-        self.cpus[self.cpu()].sections.fetch_add(1, Relaxed);
+        self.0.cpus[self.cpu()].sections.fetch_add(1, Relaxed);
         self.announce(Activity::Holder);
     }
 
     fn section_left(&self) {
-        let left = self.cpus[self.cpu()].sections.fetch_sub(1, Relaxed) - 1;
+        let left = self.0.cpus[self.cpu()].sections.fetch_sub(1, Relaxed) - 1;
         self.announce(if left == 0 { Activity::Other } else { Activity::Holder });
     }
 
     fn slice_left(&self) -> u64 {
-        if one_in(4, || self.slice_ends_soon.load(Relaxed)) { 0 } else { u64::MAX }
+        if one_in(4, || self.0.slice_ends_soon.load(Relaxed)) { 0 } else { u64::MAX }
     }
 
     fn slice_margin(&self) -> u64 {
@@ -471,14 +460,14 @@ impl Platform for Cpus {
     }
 
     fn count(&self, event: Event, n: u64) {
-        self.cpus[self.cpu()].events[event as usize].fetch_add(n, Release);
+        self.0.cpus[self.cpu()].events[event as usize].fetch_add(n, Release);
         if n != 0 {
             reach(event);
         }
     }
 
     fn announce(&self, activity: Activity) {
-        let cpu = &self.cpus[self.cpu()];
+        let cpu = &self.0.cpus[self.cpu()];
         cpu.activity.store(activity.among(cpu.sections.load(Relaxed)) as u8, Release);
     }
 

@@ -155,8 +155,9 @@ pub fn play_once<S: Send + Sync + 'static>(
 #[cfg(shuttle)]
 const DEPTH: usize = 4;
 
-/// Tries schedules of `model` with few, but ill-chosen, preemptions, and one random schedule for each `per_random` of
-/// them; or the one that the environment names.
+/// Tries schedules of `model` with few, but ill-chosen, preemptions, and one random schedule for each `per_random` of them. Memory is
+/// sequentially consistent. `SHUTTLE_ITERATIONS` sets how many schedules are tried. A failure prints its schedule, which
+/// `SHUTTLE_REPLAY=<schedule>` runs again, together with the name of the test.
 #[cfg(shuttle)]
 pub fn try_schedules(per_random: usize, model: impl Fn() + Send + Sync + 'static) {
     use std::env;

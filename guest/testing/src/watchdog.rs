@@ -3,7 +3,6 @@
 use std::{
     env,
     sync::{
-        Arc,
         atomic::{AtomicBool, Ordering::*},
         mpsc,
     },
@@ -11,11 +10,16 @@ use std::{
     time::Duration,
 };
 
-/// Something that happens once, in one thread, and that others wait for.
-#[derive(Clone, Debug, Default)]
-pub struct Signal(Arc<AtomicBool>);
+/// Something that happens once, in one thread, and that others wait for. It stays until the process ends, so that hooks may copy it.
+#[derive(Clone, Copy, Debug)]
+pub struct Signal(&'static AtomicBool);
 
 impl Signal {
+    /// Signals that nobody has given.
+    pub fn several<const N: usize>() -> [Self; N] {
+        [(); N].map(|()| Self(Box::leak(Box::new(AtomicBool::new(false)))))
+    }
+
     /// It happens.
     pub fn give(&self) {
         self.0.store(true, Release);

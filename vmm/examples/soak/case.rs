@@ -43,28 +43,26 @@ pub(crate) struct Case {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attack {
     pub(crate) workload: &'static str,
-    /// In how many of a thousand runs it is made.
-    weight: u64,
     /// It goes on for the whole window. If not, it ends its own guest sooner or later, and shares are not looked at.
     pub(crate) lasts: bool,
 }
 
-const ATTACKS: [Attack; 8] = [
-    Attack { weight: 300, ..Attack::lasting("selftest-harm") },
-    Attack { weight: 150, ..Attack::lasting("selftest-nonsense") },
-    Attack { weight: 100, ..Attack::lasting("selftest-liar") },
-    Attack { weight: 100, ..Attack::lasting("selftest-feeder") },
-    Attack { weight: 149, ..Attack::lasting("selftest-flood") },
-    Attack { weight: 100, ..Attack::lasting("selftest-split-lock") },
+const ATTACKS: [Attack; 7] = [
+    Attack::lasting("selftest-harm"),
+    Attack::lasting("selftest-nonsense"),
+    Attack::lasting("selftest-liar"),
+    Attack::lasting("selftest-feeder"),
+    Attack::lasting("selftest-flood"),
+    Attack::lasting("selftest-split-lock"),
     // It runs the code that it has made up, and mostly dies of it.
-    Attack { weight: 100, lasts: false, ..Attack::lasting("selftest-rewrite") },
-    // It never starts, and takes until its time is up, which is long.
-    Attack { weight: 1, lasts: false, ..Attack::lasting("selftest-not-started") },
+    Attack { workload: "selftest-rewrite", lasts: false },
 ];
+/// Takes until its time is up, which is long: it is rare.
+const NEVER_STARTS: Attack = Attack { workload: "selftest-not-started", lasts: false };
 
 impl Attack {
     pub(crate) const fn lasting(workload: &'static str) -> Self {
-        Self { workload, weight: 0, lasts: true }
+        Self { workload, lasts: true }
     }
 }
 
@@ -96,7 +94,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
     let cpus = cpus(1 + dice.below(4) as usize);
     let ratio = dice.one(&[1, 2, 4, 8]);
-    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..7]));
+    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS));
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
     let is_dense = !dice.one_in(3);
     // The order of what is drawn is part of what a number stands for.
@@ -161,13 +159,7 @@ fn forms(image: &Image) -> Vec<(String, bool)> {
 }
 
 fn attack(dice: &mut Dice, number: u64) -> Case {
-    let mut left = dice.below(ATTACKS.iter().map(|attack| attack.weight).sum());
-    let chosen = ATTACKS.iter().find(|attack| {
-        let here = left < attack.weight;
-        left = left.saturating_sub(attack.weight);
-        here
-    });
-    let attack = *chosen.expect("the weights add up");
+    let attack = if dice.one_in(1000) { NEVER_STARTS } else { dice.one(&ATTACKS) };
     let sched = dice.one(&[Sched::Vmm, Sched::Host]);
     let (ring, ring_name) = dice.one(&[(Ring::Ring0, "0"), (Ring::Ring3, "3")]);
     let cpus = cpus(1 + dice.below(2) as usize);
@@ -184,7 +176,7 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
         pv_backend,
         warmup: Duration::from_millis(2),
         window: Duration::from_millis(80),
-        watchdog: Some(if attack.workload == "selftest-not-started" {
+        watchdog: Some(if attack.workload == NEVER_STARTS.workload {
             Duration::from_secs(1)
         } else {
             PATIENCE

@@ -18,14 +18,10 @@ pub(crate) struct Plant {
     pub(crate) kind: Kind,
     /// Words of a report of it.
     pub(crate) says: &'static str,
-    fault: Fault,
-}
-
-enum Fault {
     /// In what the run is.
-    Case(fn(&mut Case)),
+    case: fn(&mut Case),
     /// In the process, after a run.
-    Process(fn()),
+    process: fn(),
 }
 
 pub(crate) const PLANTS: [Plant; 10] = [
@@ -52,11 +48,11 @@ pub(crate) const PLANTS: [Plant; 10] = [
 ];
 
 const fn case(name: &'static str, kind: Kind, says: &'static str, fault: fn(&mut Case)) -> Plant {
-    Plant { name, kind, says, fault: Fault::Case(fault) }
+    Plant { name, kind, says, case: fault, process: || () }
 }
 
 const fn process(name: &'static str, says: &'static str, fault: fn()) -> Plant {
-    Plant { name, kind: Kind::Attack, says, fault: Fault::Process(fault) }
+    Plant { name, kind: Kind::Attack, says, case: |_| (), process: fault }
 }
 
 impl Plant {
@@ -67,19 +63,15 @@ impl Plant {
     /// Changes every third run.
     pub(crate) fn change(&self, case: &mut Case, number: u64) {
         case.run.watchdog = Some(PATIENCE);
-        if let Fault::Case(fault) = self.fault
-            && number % 3 == 1
-        {
-            fault(case);
+        if number % 3 == 1 {
+            (self.case)(case);
         }
     }
 
     /// Puts the fault into the process, once enough `runs` were made.
     pub(crate) fn after(&self, runs: u64) {
-        if let Fault::Process(fault) = self.fault
-            && runs > BEFORE
-        {
-            fault();
+        if runs > BEFORE {
+            (self.process)();
         }
     }
 }

@@ -236,7 +236,8 @@ impl<'a> HostThreads<'a> {
         is_news
     }
 
-    /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
+    /// The run loop of a vCPU. Where it was when it ended.
+    #[allow(clippy::too_many_lines, reason = "there are many exits to serve")]
     fn run_vcpu(
         &self,
         vcpu: &mut Vcpu,

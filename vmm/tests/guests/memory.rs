@@ -6,8 +6,7 @@ use haltkick_vmm::{Ring, Run, Sched};
 
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, apply, config, count, done, event, exits, ms, named, not_nested, start_until,
-    trial, us,
+    PATIENCE, Settings, apply, config, count, done, event, exits, ms, named, start_until, trial, us,
 };
 
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
@@ -64,15 +63,6 @@ fn exhausted_memory_is_counted_by_name_and_the_run_continues() {
     let outcome = done(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20));
     assert!(event(&outcome, "mm_out_of_memory") > 0, "2 MiB were enough");
     assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
-}
-
-#[apply(trial)]
-fn a_guest_with_two_gib_serves_page_faults() -> Check {
-    not_nested("it has 700 MiB to give")?;
-    let outcome = done(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 30));
-    assert_eq!(outcome.memory_bytes, 2 << 30);
-    assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
-    Ok(())
 }
 
 #[apply(trial)]

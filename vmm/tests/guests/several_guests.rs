@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 
-use support::{
-    PATIENCE, Settings, apply, config, ms, nested, run_ns, start_stoppable, start_two, trial, within,
-};
+use support::{PATIENCE, Settings, apply, config, ms, nested, run_ns, start_two, trial, within};
 
 #[apply(trial)]
 fn a_guest_that_dies_leaves_the_others_outcome() {
@@ -29,7 +27,7 @@ const SLACK: f64 = 0.05;
 fn a_guest_that_never_starts_ends_under_both_schedulers() {
     let never_starts = |sched| {
         let config = config().workload("selftest-not-started").sched(sched).watchdog(ms(300));
-        match within(PATIENCE, |stop| start_stoppable(&config, stop)).unwrap() {
+        match within(PATIENCE, &config) {
             Err(RunError::NoProgress(said)) if said.contains("have begun to work") => {}
             other => panic!("{other:?}"),
         }
@@ -41,31 +39,21 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() {
     })
 }
 
-/// Runs an honest guest, whose vCPUs never sleep, next to one that runs `workload`. Returns how both ended.
-fn beside(workload: &str, base: Run) -> [Ended; 2] {
-    let honest = base.form("tas", false);
-    let hostile = honest.clone().workload(workload);
-    start_two(&honest.beside([hostile.name("hostile")]).name("honest"))
-}
-
-/// Checks the honest guest's result. Returns its share of `window` on `cpus` pCPUs.
-fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> f64 {
-    let outcome = honest.outcome().unwrap();
-    assert!(outcome.acquisitions() > 0, "it did not get anywhere");
-    let run = run_ns(&outcome);
-    run as f64 / (window.as_nanos() as f64 * cpus as f64)
-}
-
-/// Runs next to `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's
+/// Runs an honest guest, whose vCPUs never sleep, next to one with `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's
 /// scheduler, which a busy host may prevent now and then. The host's scheduler decides about shares of its own. `look`
 /// checks how the other guest ended.
 fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended)) {
     const RUNS: u64 = 8;
-    let base = base.clone().window(config().window * 3);
+    let base = base.clone().window(config().window * 3).form("tas", false);
+    let whole_ns = base.window.as_nanos() as f64 * base.cpus.len() as f64;
     let mut parts = Vec::new();
     for seed in 1..=RUNS {
-        let [honest, hostile] = beside(workload, base.clone().seed(seed));
-        parts.push(part_of_unharmed(honest, base.window, base.cpus.len()));
+        let honest = base.clone().seed(seed).name("honest");
+        let hostile = honest.clone().workload(workload).name("hostile");
+        let [honest, hostile] = start_two(&honest.beside([hostile]));
+        let outcome = honest.outcome().unwrap();
+        assert!(outcome.acquisitions() > 0, "it did not get anywhere");
+        parts.push(run_ns(&outcome) as f64 / whole_ns);
         look(hostile);
         parts.sort_by(f64::total_cmp);
         let had_its_share =

@@ -1,4 +1,4 @@
-//! Lock objects: what is linked runs on every engine that is here, and what cannot be linked is refused in one line. Objects
+//! Lock objects: what is linked runs and excludes, and what cannot be linked is refused in one line. Objects
 //! are made by this machine's compilers.
 
 mod linked;

@@ -1,22 +1,14 @@
-//! Guests with locks from objects, on every engine that is here.
+//! Guests with locks from objects. Arms, which are objects, run on every engine with all other locks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe,
-};
+use haltkick_vmm::{Engine, HowOften, Instruments, Run, Target, probe};
 use support::{
-    Check, Settings, apply, deschedule, done, event, ms, needs, refused, start, start_until, sum, trial, us,
-    watched,
+    Settings, apply, deschedule, done, event, ms, refused, start, start_until, sum, trial, us, watched,
 };
 
-use crate::{FLAGS, TAS, examples, linked, lock_of, text};
-
-fn config(engine: Engine) -> Run {
-    // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
-    support::on(engine).window(ms(40)).min_sections(10).watchdog(Duration::from_secs(30))
-}
+use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
 
 /// Every form of a lock excludes and gets something done.
 fn excludes(config: &Run, object: &Path) {
@@ -34,22 +26,6 @@ fn excludes(config: &Run, object: &Path) {
     }
 }
 
-#[apply(trial)]
-fn every_example_excludes_on_kvm_in_either_ring() -> Check {
-    needs(probe())?;
-    for object in examples() {
-        for ring in [Ring::Ring0, Ring::Ring3] {
-            excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object);
-        }
-    }
-    Ok(())
-}
-
-#[apply(trial)]
-fn every_example_excludes_on_threads() {
-    examples().iter().for_each(|path| excludes(&config(Engine::Threads), path))
-}
-
 /// A simulated machine, on which a run is the same on every host, however busy.
 fn on_two_simulated_cpus() -> Run {
     support::simulated("ivybridge-ex-4s", 2, 3)
@@ -60,22 +36,12 @@ fn every_example_excludes_on_a_simulated_machine() {
     examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path))
 }
 
-#[apply(trial)]
-fn every_example_excludes_under_qemu() -> Check {
-    needs(find_qemu())?;
-    let config = support::on(Engine::Qemu(Accelerator::Tcg)).sched(Sched::Host).vcpus(3).window(ms(200));
-    // An emulator takes its time: one with a token, one that sleeps, one from an archive.
-    let some = examples()
-        .into_iter()
-        .filter(|path| ["mcs.c", "futex.c", "ticket.rs"].iter().any(|name| path.ends_with(name)));
-    some.for_each(|path| excludes(&config, &path));
-    Ok(())
-}
-
 /// A run under an object's native form on what is here.
 fn here(object: &Path) -> Run {
     let engine = if probe().is_ok() { Engine::Kvm } else { Engine::Threads };
-    config(engine).form(lock_of(object), false)
+    // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
+    let config = support::on(engine).window(ms(40)).min_sections(10).watchdog(Duration::from_secs(30));
+    config.form(lock_of(object), false)
 }
 
 /// A run under an object's native form on a simulated machine.
@@ -289,35 +255,10 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 
 #[apply(trial)]
 fn readers_of_an_object_share_its_lock() {
-    // As many readers as like, or one writer.
-    let source = r#"
-#include "haltkick.h"
-struct lock { hk_u32 readers; };
-#define WRITER 0x80000000u
-HK_LOCK(struct lock);
-void hk_lock(struct lock *lock)
-{
-    hk_u32 free = 0;
-    while (!__atomic_compare_exchange_n(&lock->readers, &free, WRITER, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-        free = 0;
-        hk_pause();
-    }
-}
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->readers, 0, __ATOMIC_RELEASE); }
-void hk_read_lock(struct lock *lock)
-{
-    for (;;) {
-        hk_u32 seen = __atomic_load_n(&lock->readers, __ATOMIC_RELAXED);
-        if (seen < WRITER && __atomic_compare_exchange_n(&lock->readers, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-            hk_count(my_readers);
-            return;
-        }
-        hk_pause();
-    }
-}
-void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE); }
-"#;
-    let object = text("readers", source, &FLAGS);
+    const READ: &str = "void hk_read_lock(struct lock *lock)\n{\n";
+    let source = std::fs::read_to_string(root().join("bench/tests/command/planted/flags.c")).unwrap();
+    let counted = source.replace(READ, &format!("{READ}    hk_count(my_readers);\n"));
+    let object = text("readers", &counted, &[&FLAGS[..], &["-Wno-unused-parameter"]].concat());
     let mut config = here(&object);
     config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
     let outcome = done(&config);

@@ -157,7 +157,7 @@ impl Reader {
     }
 }
 
-pub(crate) fn is(token: &TokenTree, mark: char) -> bool {
+fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 

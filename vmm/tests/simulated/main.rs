@@ -19,8 +19,8 @@ use haltkick_vmm::{
     Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{
-    Settings, count, deschedule, dies_with_its_place, done, event, forms, ms, panics, simulated, start,
-    start_guests, start_stoppable, start_until, sum, us, violates_exclusion, watched, within,
+    Settings, count, deschedule, dies_with_its_place, done, event, forms, found, ms, panics, simulated,
+    start, start_until, sum, us, violates_exclusion, watched, within,
 };
 
 fn small() -> Run {
@@ -58,7 +58,7 @@ fn runs_depend_on_their_seeds_and_on_nothing_else() {
     let pair = several::pair(small().form("qspinlock", true), small().seed(9).form("mcs", false));
     let hosted = several::hosted("linux-7.3", 2, "qspinlock", true).window(us(10_000));
     for (number, config) in alone.into_iter().chain([pair, hosted]).enumerate() {
-        let all = |config: &Run| format!("{:#?}", several::outcomes(start_guests(config)));
+        let all = |config: &Run| format!("{:#?}", several::outcomes(found(config).guests));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
         assert_eq!(all(&config), first, "{number}: twice the same");
@@ -247,8 +247,7 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
         .form("tas", false)
         .deschedule(starving)
         .window(Duration::from_secs(2));
-    let ended = within(Duration::from_secs(120), |stop| start_stoppable(&config, stop));
-    match ended.unwrap_or_else(|hung| panic!("{hung}")) {
+    match within(Duration::from_secs(120), &config) {
         Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
         other => panic!("{other:?}"),
     }

@@ -2,7 +2,7 @@
 
 use haltkick_vmm::ShapeFlags;
 use haltkick_vmm::hosts::{Host, Invalidations, presets};
-use support::{Settings, event, exits, panics, run_ns, simulated, start_guests, start_two, us};
+use support::{Settings, event, exits, found, panics, run_ns, simulated, start_two, us};
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
     let base = small().workload("mixed").think(us(2)).window(Duration::from_secs(60));
     let first = base.clone().form("qspinlock", true).shape(work(500));
     let second = base.form("tas", false).vcpus(3).shape(work(2000));
-    let ended = start_guests(&pair(first, second));
+    let ended = found(&pair(first, second)).guests;
     assert_eq!(ended.iter().map(|ended| ended.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     for (outcome, (vcpus, sections)) in outcomes(ended).iter().zip([(8, 500), (3, 2000)]) {
         assert_eq!((outcome.vcpus.len(), outcome.acquisitions()), (vcpus, sections));
@@ -44,7 +44,7 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
         small().workload(workload).form(lock, true).memory_bytes(16 << 20).think(us(0))
     };
     let good = memory("selftest-memory", "per-vma");
-    for outcome in outcomes(start_guests(&pair(good.clone(), memory("selftest-memory", "mmap-sem")))) {
+    for outcome in outcomes(found(&pair(good.clone(), memory("selftest-memory", "mmap-sem"))).guests) {
         assert!(
             event(&outcome, "pgfault") > 0 && exits(&outcome, "invalidate") > 0,
             "{:?}",
@@ -68,21 +68,15 @@ pub(super) fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
 }
 
 #[test]
-fn locks_exclude_under_every_host() {
+fn locks_exclude_and_guests_have_equal_shares_under_every_host() {
     for preset in presets() {
         for (lock, pv) in [("tas", false), ("ticket", false), ("qspinlock", true), ("qspinlock-wc", true)] {
-            for outcome in outcomes(start_guests(&hosted(preset.name, 2, lock, pv))) {
+            for outcome in outcomes(found(&hosted(preset.name, 2, lock, pv)).guests) {
                 assert!(outcome.acquisitions() > 0, "{lock} under {}", preset.name);
             }
         }
-    }
-}
-
-#[test]
-fn guests_have_equal_shares_under_every_host() {
-    for preset in presets() {
         let run = hosted(preset.name, 3, "none", false);
-        let run_ns: Vec<u64> = outcomes(start_guests(&run)).iter().map(run_ns).collect();
+        let run_ns: Vec<u64> = outcomes(found(&run).guests).iter().map(run_ns).collect();
         let (least, most) = (run_ns.iter().min().unwrap(), run_ns.iter().max().unwrap());
         assert!(most - least < most / 4, "{}: {run_ns:?}", preset.name);
     }
@@ -93,7 +87,7 @@ fn sections_under(mut run: Run, change: impl FnOnce(&mut Host)) -> u64 {
     let mut host = Host::clone(run.host.as_ref().unwrap());
     change(&mut host);
     run.host = Some(Arc::new(host));
-    outcomes(start_guests(&run)).iter().map(Outcome::acquisitions).sum()
+    outcomes(found(&run).guests).iter().map(Outcome::acquisitions).sum()
 }
 
 #[test]

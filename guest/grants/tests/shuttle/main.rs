@@ -2,9 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-grants --test shuttle`
 //!
-//! Spinlocks sleep here, so CPUs that wait for each other are a deadlock that shuttle reports. Memory is sequentially
-//! consistent. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>` together with the name of the test runs that
-//! one again. `SHUTTLE_ITERATIONS` sets how many schedules each test tries.
+//! Spinlocks sleep here, so CPUs that wait for each other are a deadlock that shuttle reports.
 
 #![cfg(shuttle)]
 

@@ -69,7 +69,7 @@ fn a_head_insists_when_its_tenure_is_over() {
     let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(1, Duration::from_millis(1));
     stage.host.set_patience(2, Duration::ZERO);
-    let [held, insists, queued] = [(); 3].map(|()| Signal::default());
+    let [held, insists, queued] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -80,13 +80,12 @@ fn a_head_insists_when_its_tenure_is_over() {
                 stage.host.kick(1);
                 thread::yield_now();
             }
-            Cpus::give_at(Point::TailPublished, &queued);
+            Cpus::give_at(Point::TailPublished, queued);
             stage.unlock();
             stage.visit_in_turn();
         }
         1 => {
             held.await_it();
-            let (insists, queued) = (insists.clone(), queued.clone());
             Cpus::hook_once(Point::HeadSpinning, move || {
                 insists.give();
                 // It comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
@@ -109,7 +108,7 @@ fn a_head_insists_when_its_tenure_is_over() {
 fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
     let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(2, Duration::ZERO);
-    let [held, back] = [(); 2].map(|()| Signal::default());
+    let [held, back] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -117,21 +116,20 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
         }
         1 => {
             held.await_it();
-            let (owner, back) = (stage.clone(), back.clone());
             let pauses = Cell::new(0);
             // On behalf of CPU 0, and where CPU 1 is known to be.
             Cpus::hook_pauses(move || {
                 pauses.set(pauses.get() + 1);
                 Cpus::become_cpu(0);
                 match pauses.get() {
-                    1 => owner.host.until_counted(1, Event::PvWaitNode),
-                    32 => owner.unlock(),
+                    1 => stage.host.until_counted(1, Event::PvWaitNode),
+                    32 => stage.unlock(),
                     33 => {
-                        owner.lock();
+                        stage.lock();
                         back.give();
                     }
                     // It has been found held once more.
-                    200 => owner.unlock(),
+                    200 => stage.unlock(),
                     _ => {}
                 }
                 Cpus::become_cpu(1);
@@ -195,16 +193,15 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 #[test]
 fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
-    let [held, waited_for] = [(); 2].map(|()| Signal::default());
+    let [held, waited_for] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             held.await_it();
-            let host = stage.host.clone();
-            host.section_entered();
+            stage.host.section_entered();
             let passed = std::rc::Rc::new(std::cell::RefCell::new(vec![]));
             let passing = passed.clone();
             Cpus::hook(move |point| {
-                assert!(host.does(0, Activity::Holder), "{point:?}");
+                assert!(stage.host.does(0, Activity::Holder), "{point:?}");
                 passing.borrow_mut().push(point);
             });
             stage.lock();
@@ -243,7 +240,7 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
     let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
     let stage = Conserving::new(Cpus::new(2, patience));
-    let held = Signal::default();
+    let [held] = Signal::several();
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.lock();
@@ -296,13 +293,9 @@ fn a_head_gives_up_a_slice_that_ends_before_it_insists() {
         || stage.host.until_counted(1, Event::PvWaitHead),
         |_| {
             stage.host.set_slice_ends_soon(true);
-            let host = stage.host.clone();
             Cpus::hook_once(Point::HeadSpinning, move || {
-                assert_eq!(
-                    host.slices_given_up(),
-                    2,
-                    "once before it asked for the lock, once before it closes it"
-                );
+                let given_up = stage.host.slices_given_up();
+                assert_eq!(given_up, 2, "once before it asked for the lock, once before it closes it");
             });
             stage.visit();
         },

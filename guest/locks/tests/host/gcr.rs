@@ -1,6 +1,6 @@
 //! Tests of the lock for which only a few CPUs race.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use haltkick_locks::*;
 
@@ -8,7 +8,7 @@ use crate::support::{self, Cpus, Signal, while_held};
 
 type Stage = support::Stage<GcrDomain<Cpus, 4>, Gcr>;
 
-fn stage(host: Cpus) -> Arc<Stage> {
+fn stage(host: Cpus) -> &'static Stage {
     Stage::set_up(host, GcrDomain::new, Gcr::new())
 }
 
@@ -27,11 +27,11 @@ fn unlock(stage: &Stage) {
 #[test]
 fn cpus_that_queue_sleep_and_are_served_in_order() {
     let stage = stage(Cpus::impatient(4));
-    let held = Signal::default();
+    let [held] = Signal::several();
     stage.host.run(|cpu| {
         match cpu {
             0 => {
-                lock(&stage);
+                lock(stage);
                 held.give();
                 stage.host.until_counted(1, Event::PvWaitHead);
                 stage.host.until_counted(1, Event::PvWaitNode);
@@ -41,10 +41,10 @@ fn cpus_that_queue_sleep_and_are_served_in_order() {
             _ => stage.host.until_counted(1, Event::PvWaitHead),
         }
         if cpu != 0 {
-            lock(&stage);
+            lock(stage);
         }
         stage.order.lock().unwrap().push(cpu);
-        unlock(&stage);
+        unlock(stage);
     });
     assert_eq!(*stage.order.lock().unwrap(), [0, 1, 2, 3]);
     assert_eq!(stage.host.events(Event::LockSlowpath), 2, "CPU 1 needs no node");
@@ -55,7 +55,7 @@ fn cpus_that_queue_sleep_and_are_served_in_order() {
 #[test]
 fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
     let stage = stage(Cpus::impatient(3));
-    let [held, queues, served] = [(); 3].map(|()| Signal::default());
+    let [held, queues, served] = Signal::several();
     // Once CPU 2 races, too, the other one may have to queue.
     let hold_while_the_other_rests = |cpu: usize| {
         let races = |cpu| stage.host.does(cpu, Activity::Head);
@@ -66,25 +66,25 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
     stage.host.run(|cpu| {
         match cpu {
             0 => {
-                lock(&stage);
+                lock(stage);
                 held.give();
                 hold_while_the_other_rests(0);
                 queues.give();
                 stage.host.until_counted(1, Event::PvWaitHead);
-                unlock(&stage);
+                unlock(stage);
             }
             1 => held.await_it(),
             _ => {
                 queues.await_it();
-                lock(&stage);
+                lock(stage);
                 served.give();
-                return unlock(&stage);
+                return unlock(stage);
             }
         }
         while !served.given() {
-            lock(&stage);
+            lock(stage);
             hold_while_the_other_rests(cpu);
-            unlock(&stage);
+            unlock(stage);
         }
     });
 }
@@ -94,16 +94,16 @@ fn a_slice_that_is_about_to_end_is_given_up() {
     let stage = stage(Cpus::new(2, Duration::from_secs(3600)));
     while_held(
         &stage.host,
-        (|| lock(&stage), || unlock(&stage)),
+        (|| lock(stage), || unlock(stage)),
         || {
             stage.host.until_doing(1, Activity::Head);
             stage.host.set_slice_ends_soon(true);
         },
         |_| {
             for (given_up, when) in [(1, "when it saw the lock free"), (2, "before the fast path")] {
-                lock(&stage);
+                lock(stage);
                 assert_eq!(stage.host.slices_given_up(), given_up, "{when}");
-                unlock(&stage);
+                unlock(stage);
             }
         },
     );

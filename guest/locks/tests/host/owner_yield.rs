@@ -1,7 +1,5 @@
 //! Properties of the lock that yields to its owner.
 
-use std::sync::Arc;
-
 use haltkick_locks::*;
 
 use crate::support::{self, Cpus, Signal};
@@ -10,7 +8,7 @@ type Domain<P> = OwnerYieldDomain<P, 8>;
 type Stage = support::Stage<Domain<Cpus>, OwnerYield>;
 
 impl Stage {
-    fn new(cpus: usize) -> Arc<Self> {
+    fn new(cpus: usize) -> &'static Self {
         Self::set_up(Cpus::impatient(cpus), Domain::new, OwnerYield::new())
     }
 }
@@ -20,7 +18,7 @@ impl Stage {
 #[test]
 fn t18_a_node_is_not_found_under_its_last_lock() {
     let (stage, other) = (Stage::new(3), OwnerYield::new());
-    let [held, visited, both_held, queued, linked] = [(); 5].map(|()| Signal::default());
+    let [held, visited, both_held, queued, linked] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -40,17 +38,16 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
             stage.visit();
             visited.give();
             both_held.await_it();
-            let (interrupted, queued) = (stage.clone(), queued.clone());
             Cpus::hook_once(Point::NodeClaimed, move || {
-                Cpus::give_at(Point::TailPublished, &queued);
-                interrupted.visit();
+                Cpus::give_at(Point::TailPublished, queued);
+                stage.visit();
             });
             other.lock(&stage.domain);
             other.unlock(&stage.domain, ());
         }
         _ => {
             queued.await_it();
-            Cpus::give_at(Point::TailPublished, &linked);
+            Cpus::give_at(Point::TailPublished, linked);
             stage.visit();
         }
     });
@@ -61,7 +58,7 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
     let stage = Stage::new(3);
-    let waited = Signal::default();
+    let [waited] = Signal::several();
     stage.while_held(
         || {
             stage.host.until_paused(1, 1_000);
@@ -72,9 +69,8 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
             1 => stage.visit(),
             _ => {
                 waited.await_it();
-                let staged = stage.clone();
                 Cpus::hook_once(Point::NodeClaimed, move || {
-                    assert_eq!(staged.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
+                    assert_eq!(stage.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
                 });
                 stage.visit();
             }
@@ -84,7 +80,7 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
 
 /// CPU 1 is head and CPU 2 behind it.
 fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
-    let queued = Signal::default();
+    let [queued] = Signal::several();
     stage.while_held(
         || {
             stage.host.until_doing(1, Activity::Head);
@@ -105,7 +101,7 @@ fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
 #[test]
 fn the_whole_queue_yields_to_a_preempted_owner() {
     let stage = Stage::new(3);
-    with_a_head_and_a_waiter(&stage, || {
+    with_a_head_and_a_waiter(stage, || {
         stage.host.set_preempted(0, true);
         stage.host.until_yielded(1, 0);
         stage.host.until_yielded(2, 0);
@@ -116,7 +112,7 @@ fn the_whole_queue_yields_to_a_preempted_owner() {
 #[test]
 fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
     let stage = Stage::new(3);
-    with_a_head_and_a_waiter(&stage, || {
+    with_a_head_and_a_waiter(stage, || {
         stage.host.set_preempted(1, true);
         stage.host.until_yielded(2, 1);
         stage.host.set_preempted(1, false);
@@ -127,8 +123,9 @@ fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
 #[test]
 fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
     let stage = Stage::new(3);
-    let outer: Arc<[OwnerYield; LEVELS]> = Arc::new(std::array::from_fn(|_| OwnerYield::new()));
-    let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
+    let outer: &'static [OwnerYield; LEVELS] =
+        Box::leak(Box::new(std::array::from_fn(|_| OwnerYield::new())));
+    let [held, waited, stalled, goes_on] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -145,7 +142,6 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
         }
         1 => {
             held.await_it();
-            let (waited, stalled, goes_on) = (waited.clone(), stalled.clone(), goes_on.clone());
             Cpus::hook_pauses(move || {
                 if waited.given() {
                     stalled.give();
@@ -157,16 +153,15 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
         _ => {
             stalled.await_it();
             let level = std::cell::Cell::new(0);
-            let (staged, inner) = (stage.clone(), outer.clone());
             Cpus::hook(move |point| {
                 if point == Point::NodeClaimed && level.get() < LEVELS {
                     level.set(level.get() + 1);
-                    match inner.get(level.get()) {
+                    match outer.get(level.get()) {
                         Some(lock) => {
-                            lock.lock(&staged.domain);
-                            lock.unlock(&staged.domain, ());
+                            lock.lock(&stage.domain);
+                            lock.unlock(&stage.domain, ());
                         }
-                        None => staged.visit_in_turn(),
+                        None => stage.visit_in_turn(),
                     }
                 }
             });
@@ -203,7 +198,7 @@ impl<F: Fn(usize) + Sync> Delegate for Watched<F> {
 #[test]
 fn no_slice_goes_to_a_cpu_that_owns_nothing() {
     let host = Cpus::impatient(3);
-    let [held, looked, changed] = [(); 3].map(|()| Signal::default());
+    let [held, looked, changed] = Signal::several();
     let finds = |_| {
         if host.cpu() == 1 {
             looked.give();

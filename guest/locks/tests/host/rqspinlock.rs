@@ -1,6 +1,6 @@
 //! Tests of the lock that can fail. Names begin with the faults RQ1 to RQ9 that it once had elsewhere.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use haltkick_locks::*;
 use haltkick_testing::tests;
@@ -18,10 +18,10 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(cpus: usize) -> Arc<Self> {
+    fn new(cpus: usize) -> &'static Self {
         let host = Cpus::impatient(cpus);
-        let domain = RqSpinDomain::new(host.clone());
-        Arc::new(Self { host, domain, a: RqSpinLock::new(), b: RqSpinLock::new(), counter: Plain::default() })
+        let (domain, counter) = (RqSpinDomain::new(host.clone()), Plain::default());
+        Box::leak(Box::new(Self { host, domain, a: RqSpinLock::new(), b: RqSpinLock::new(), counter }))
     }
 
     fn lock(&self, lock: &RqSpinLock) -> Result<(), LockError> {
@@ -52,7 +52,7 @@ impl Stage {
 
     /// As above; CPU 1 is pending and CPU 2 head before CPU 3 comes, and `meanwhile` begins.
     fn while_queued(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        let [pending, queued] = [(); 2].map(|()| Signal::default());
+        let [pending, queued] = Signal::several();
         self.while_held(
             || {
                 self.host.until_doing(1, Activity::Head);
@@ -96,8 +96,7 @@ fn rq2_an_nmi_next_to_a_change_of_owner_never_times_out() {
     for point in [Point::EntryMade, Point::EntryStays] {
         let stage = Stage::new(4);
         stage.host.set_lock_limit(0, SOON);
-        let interrupted = stage.clone();
-        Cpus::hook_once(point, move || interrupted.host.nmi(|| interrupted.visit().expect("free")));
+        Cpus::hook_once(point, move || stage.host.nmi(|| stage.visit().expect("free")));
         stage.visit().expect("free");
         assert_eq!(stage.counter.get(), 2);
         stage.assert_at_rest(0, 0);
@@ -137,7 +136,7 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
     let stage = Stage::new(4);
-    let [held, ready, done] = [(); 3].map(|()| Signal::default());
+    let [held, ready, done] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
@@ -161,13 +160,12 @@ fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError
         }
         _ => {
             ready.await_it();
-            let (staged, done) = (stage.clone(), done.clone());
             let nmi = move || {
-                staged.host.nmi(|| {
-                    let lock = if of_a { &staged.a } else { &staged.b };
-                    assert_eq!(staged.lock(lock), expected);
+                stage.host.nmi(|| {
+                    let lock = if of_a { &stage.a } else { &stage.b };
+                    assert_eq!(stage.lock(lock), expected);
                     if expected.is_ok() {
-                        staged.unlock(lock);
+                        stage.unlock(lock);
                     }
                 });
                 done.give();
@@ -194,14 +192,12 @@ tests! {
 fn abba(cpus: usize) {
     let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
-    let [held, failed] = [(); 2].map(|()| Signal::default());
-    let queued = Signal::default();
+    let [held, failed, queued] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
             held.give();
             stage.until_queued(cpus as u64 - 2);
-            let failed = failed.clone();
             Cpus::hook_pauses(move || failed.await_it());
             stage.lock(&stage.b).expect("CPU 1 has given way");
             stage.unlock(&stage.b);
@@ -268,7 +264,7 @@ fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
 fn a_lock_that_fails_is_asked_for_again() {
     let stage = Stage::new(4);
     stage.host.set_lock_limit(1, Duration::ZERO);
-    let held = Signal::default();
+    let [held] = Signal::several();
     stage.host.run_some(2, |cpu| {
         if cpu == 1 {
             held.await_it();
@@ -287,7 +283,7 @@ fn a_lock_that_fails_is_asked_for_again() {
 #[test]
 fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
     let stage = Stage::new(4);
-    let [stands_still, goes_on] = [(); 2].map(|()| Signal::default());
+    let [stands_still, goes_on] = Signal::several();
     stage.while_queued(
         || {
             stands_still.await_it();
@@ -300,7 +296,6 @@ fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
         },
         |cpu| {
             if cpu == 3 {
-                let (stands_still, goes_on) = (stands_still.clone(), goes_on.clone());
                 Cpus::hook_pauses(move || {
                     stands_still.give();
                     goes_on.await_it();

@@ -1,6 +1,6 @@
 //! The reader-writer locks on host threads: what all of them must do, and what only the fair one does.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use haltkick_locks::*;
 use haltkick_testing::tests;
@@ -101,8 +101,8 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
 #[test]
 fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
     let host = Cpus::impatient(2);
-    let lock = Arc::new(FairRwLock::new(Ticket::new()));
-    let [reading, waiting, checked] = [(); 3].map(|()| Signal::default());
+    let lock = FairRwLock::new(Ticket::new());
+    let [reading, waiting, checked] = Signal::several();
     let counter = Plain::default();
     host.run(|cpu| {
         if cpu == 0 {
@@ -116,7 +116,7 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
             checked.give();
         } else {
             reading.await_it();
-            Cpus::stand_at(Point::WriterWaits, &waiting, &checked);
+            Cpus::stand_at(Point::WriterWaits, waiting, checked);
             lock.write(&host);
             counter.increment();
             lock.write_unlock(&host, ());
@@ -130,8 +130,8 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
 #[test]
 fn who_tries_to_read_does_not_delay_a_waiting_writer() {
     let host = Cpus::impatient(3);
-    let lock = Arc::new(FairRwLock::new(Ticket::new()));
-    let [reading, waiting, tried] = [(); 3].map(|()| Signal::default());
+    let lock = FairRwLock::new(Ticket::new());
+    let [reading, waiting, tried] = Signal::several();
     host.run(|cpu| match cpu {
         0 => {
             lock.read(&host);
@@ -141,7 +141,7 @@ fn who_tries_to_read_does_not_delay_a_waiting_writer() {
         }
         1 => {
             reading.await_it();
-            Cpus::give_at(Point::WriterWaits, &waiting);
+            Cpus::give_at(Point::WriterWaits, waiting);
             lock.write(&host);
             lock.write_unlock(&host, ());
         }
@@ -162,7 +162,7 @@ fn who_tries_to_read_does_not_delay_a_waiting_writer() {
 fn the_fair_lock_serves_in_the_order_of_arrival() {
     let host = Cpus::impatient(3);
     let lock = FairRwLock::new(Ticket::new());
-    let (held, writer_waits) = (Signal::default(), Signal::default());
+    let [held, writer_waits] = Signal::several();
     let order = std::sync::Mutex::new(vec![]);
     host.run(|cpu| match cpu {
         0 => {
@@ -225,7 +225,7 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
     let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let lock = PerCpuRwLock::new(underneath);
-    let reading = Signal::default();
+    let [reading] = Signal::several();
     host.run(|cpu| {
         if cpu == 0 {
             let outer = lock.read(&domain);

@@ -1,6 +1,6 @@
 //! Properties of the semaphore beyond those of all reader-writer locks.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use haltkick_locks::*;
 use haltkick_testing::tests;
@@ -11,7 +11,7 @@ type Stage<R> = support::Stage<SleepDomain<Cpus, osq::Packed, CPUS>, RwSem<osq::
 type Today = Stage<RulesToday>;
 
 impl<R: RwSemRules> Stage<R> {
-    fn new(host: Cpus) -> Arc<Self> {
+    fn new(host: Cpus) -> &'static Self {
         Self::set_up(host, SleepDomain::new, RwSem::new())
     }
 
@@ -26,7 +26,7 @@ impl<R: RwSemRules> Stage<R> {
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     let stage = Today::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
-    let [held, halts, kicked] = [(); 3].map(|()| Signal::default());
+    let [held, halts, kicked] = Signal::several();
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.lock();
@@ -37,7 +37,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
         } else {
             held.await_it();
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
-            Cpus::stand_at(Point::BeforeSleep, &halts, &kicked);
+            Cpus::stand_at(Point::BeforeSleep, halts, kicked);
             stage.visit();
         }
     });
@@ -50,7 +50,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
 #[test]
 fn a_writer_comes_in_although_readers_never_let_go_together() {
     let stage = Today::new(Cpus::impatient(CPUS));
-    let done = Signal::default();
+    let [done] = Signal::several();
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.visit();
@@ -69,16 +69,16 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
 fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
     let stage = Today::new(Cpus::impatient(3).insistent());
     stage.host.set_preempted(0, true);
-    let [halts, comes, served, stolen] = [(); 4].map(|()| Signal::default());
+    let [halts, comes, served, stolen] = Signal::several();
     stage.while_held(
         || {
             halts.await_it();
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 1, "CPU 1 has insisted");
-            let (host, comes, stolen) = (stage.host.clone(), comes.clone(), stolen.clone());
             Cpus::hook_before_kick(move || {
                 comes.give();
                 // It has looked and waits, after CPU 1 did so; or it has come in.
-                let has_looked = || host.events(Event::RwsemOptFail) + host.events(Event::RwsemRlock) == 2;
+                let events = |event| stage.host.events(event);
+                let has_looked = || events(Event::RwsemOptFail) + events(Event::RwsemRlock) == 2;
                 while !stolen.given() && !has_looked() {
                     thread::yield_now();
                 }
@@ -87,7 +87,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
         |cpu| match cpu {
             1 => {
                 // Only who is about to halt is kicked.
-                Cpus::give_at(Point::BeforeSleep, &halts);
+                Cpus::give_at(Point::BeforeSleep, halts);
                 stage.lock();
                 assert!(!stolen.given(), "somebody has overtaken a writer that insists");
                 served.give();
@@ -95,7 +95,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
             }
             _ => {
                 comes.await_it();
-                thief(&stage);
+                thief(stage);
                 stolen.give();
                 assert!(served.given(), "somebody has overtaken a writer that insists");
             }
@@ -114,7 +114,7 @@ tests! {
 fn an_overdue_writer_that_is_woken_is_served_next() {
     let stage = Today::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let [held, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
+    let [held, halts, released, goes_on] = Signal::several();
     stage.host.run_some(3, |cpu| match cpu {
         0 => {
             stage.lock();
@@ -132,7 +132,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
         }
         1 => {
             held.await_it();
-            Cpus::stand_at(Point::BeforeSleep, &halts, &goes_on);
+            Cpus::stand_at(Point::BeforeSleep, halts, goes_on);
             stage.visit_in_turn();
         }
         _ => {
@@ -148,28 +148,26 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     // A writer that has lost its patience forbids what is looked at here.
     let stage = Stage::<R>::new(Cpus::impatient(3).unhurried());
     stage.host.set_preempted(0, true);
-    let [halts, comes] = [(); 2].map(|()| Signal::default());
-    let until_the_reader_has_looked = |host: &Cpus| {
-        while host.events(Event::RwsemRlockSteal) + host.events(Event::RwsemSleepReader) == 0 {
+    let [halts, comes] = Signal::several();
+    let until_the_reader_has_looked = move || {
+        while stage.host.events(Event::RwsemRlockSteal) + stage.host.events(Event::RwsemSleepReader) == 0 {
             thread::yield_now();
         }
     };
     stage.while_held(
         || {
             halts.await_it();
-            let (host, comes) = (stage.host.clone(), comes.clone());
             Cpus::hook_before_kick(move || {
                 comes.give();
-                until_the_reader_has_looked(&host);
+                until_the_reader_has_looked();
             });
         },
         |cpu| match cpu {
             1 => {
-                let (host, halts) = (stage.host.clone(), halts.clone());
                 // It might find first that it need not sleep, and have the lock before the reader comes.
                 Cpus::hook_once(Point::BeforeSleep, move || {
                     halts.give();
-                    until_the_reader_has_looked(&host);
+                    until_the_reader_has_looked();
                 });
                 stage.visit();
             }
@@ -192,7 +190,7 @@ fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
 fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let stage = Stage::<R>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let held = Signal::default();
+    let [held] = Signal::several();
     let let_in = Plain::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -249,11 +247,11 @@ fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
 fn promises<R: RwSemRules>() -> u64 {
     let stage = Stage::<R>::new(Cpus::impatient(2).insistent());
     stage.host.set_preempted(0, true);
-    let halts = Signal::default();
+    let [halts] = Signal::several();
     stage.while_held(
         || halts.await_it(),
         |_| {
-            Cpus::give_at(Point::BeforeSleep, &halts);
+            Cpus::give_at(Point::BeforeSleep, halts);
             stage.visit();
         },
     );

@@ -1,6 +1,6 @@
 //! Support for every test on threads of the host, in addition to the CPUs themselves.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use haltkick_locks::{Lock, Platform};
 pub(crate) use haltkick_testing::{Cpus, Plain, Signal};
@@ -17,7 +17,7 @@ pub(crate) fn while_held(
     meanwhile: impl Fn() + Sync,
     others: impl Fn(usize) + Sync,
 ) {
-    let held = Signal::default();
+    let [held] = Signal::several();
     host.run(|cpu| {
         if cpu == 0 {
             lock();
@@ -31,7 +31,7 @@ pub(crate) fn while_held(
     });
 }
 
-/// A lock, its domain and its CPUs, to be shared with hooks.
+/// A lock, its domain and its CPUs. It stays until the process ends, so that hooks may refer to it.
 pub(crate) struct Stage<D, L> {
     pub(crate) host: Cpus,
     pub(crate) domain: D,
@@ -41,10 +41,11 @@ pub(crate) struct Stage<D, L> {
     pub(crate) order: std::sync::Mutex<Vec<usize>>,
 }
 
-impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
-    pub(crate) fn set_up(host: Cpus, domain: fn(Cpus) -> D, lock: L) -> Arc<Self> {
+impl<D: Sync + 'static, L: Lock<D, Token = ()> + 'static> Stage<D, L> {
+    pub(crate) fn set_up(host: Cpus, domain: fn(Cpus) -> D, lock: L) -> &'static Self {
         let domain = domain(host.clone());
-        Arc::new(Self { host, domain, lock, counter: Plain::default(), order: Default::default() })
+        let (counter, order) = (Plain::default(), Default::default());
+        Box::leak(Box::new(Self { host, domain, lock, counter, order }))
     }
 
     pub(crate) fn lock(&self) {
@@ -100,7 +101,7 @@ pub(crate) fn serves_in_the_order_of_arrival<D: Sync, L: Lock<D>>(domain: fn(Cpu
     const CPUS: usize = 6;
     let host = Cpus::new(CPUS, Duration::from_secs(3600));
     let domain = domain(host.clone());
-    let arrivals: [Signal; CPUS] = Default::default();
+    let arrivals = Signal::several::<CPUS>();
     let served = std::sync::Mutex::new(vec![]);
     host.run(|cpu| {
         if cpu > 0 {

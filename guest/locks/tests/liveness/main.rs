@@ -173,19 +173,13 @@ fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, kind: &str, name: &str
     }
 }
 
-#[test]
-fn no_cpu_overtakes_a_spinning_head() {
-    assert_overtaking(queue_lock::<Pv>, PENDING, "QSpinLock<Pv>", "`qspinlock`, pv");
-}
-
-#[test]
-fn no_cpu_overtakes_an_insisting_work_conserving_head() {
-    assert_overtaking(queue_lock::<WorkConserving>, PENDING, "QSpinLock<WorkConserving>", "`qspinlock-wc`");
-}
-
-#[test]
-fn no_cpu_overtakes_an_insisting_head_of_the_owner_yielding_lock() {
-    assert_overtaking(owner_yield, MUST_QUEUE, "OwnerYield", "`owner-yield`");
+tests! {
+    no_cpu_overtakes_a_spinning_head:
+        assert_overtaking(queue_lock::<Pv>, PENDING, "QSpinLock<Pv>", "`qspinlock`, pv");
+    no_cpu_overtakes_an_insisting_work_conserving_head:
+        assert_overtaking(queue_lock::<WorkConserving>, PENDING, "QSpinLock<WorkConserving>", "`qspinlock-wc`");
+    no_cpu_overtakes_an_insisting_head_of_the_owner_yielding_lock:
+        assert_overtaking(owner_yield, MUST_QUEUE, "OwnerYield", "`owner-yield`");
 }
 
 /// Of `gcr`: the first in the queue sleeps, or is about to; and how often a CPU of the model releases before it lets that one in.

@@ -1,10 +1,6 @@
 //! More CPUs than loom can exhaust: random schedules with few, but ill-chosen, preemptions.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-locks --test shuttle`
-//!
-//! Memory is sequentially consistent here. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>`
-//! together with the name of the test runs that one again. `SHUTTLE_ITERATIONS` sets how many schedules each
-//! test tries.
 
 #![cfg(shuttle)]
 

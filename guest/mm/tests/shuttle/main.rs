@@ -3,9 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-mm --test shuttle`
 //!
-//! The address space is small (four entries a table), so that page tables come and go. Memory is sequentially consistent
-//! here. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>` together with the name of the test runs that one again.
-//! `SHUTTLE_ITERATIONS` sets how many schedules each test tries.
+//! The address space is small (four entries a table), so that page tables come and go.
 
 #![cfg(shuttle)]
 

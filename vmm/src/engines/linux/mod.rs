@@ -52,10 +52,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Boots the Linux guest of `run`. Ends when the guest does.
 ///
-/// Long: these are its steps in order, and what each makes lives until the last one.
-///
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
+#[allow(clippy::too_many_lines, reason = "these are its steps in order, and what each makes lives until the last one")]
 pub(super) fn run(
     run: &Run,
     (asked, linux): (&Guest, &Linux),

@@ -98,8 +98,8 @@ pub(super) fn rule<const N: usize>(
     SandboxRule { call, arguments: arguments.into(), why, needed: Needed::InRuns }
 }
 
-/// Rules of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest. Long: it
-/// is one table.
+/// Rules of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest.
+#[allow(clippy::too_many_lines, reason = "it is one table")]
 #[must_use]
 pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
     let process = u64::from(process);

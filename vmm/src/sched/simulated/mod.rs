@@ -265,7 +265,7 @@ impl Scheduler for Simulated<'_> {
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
-    /// Long: it makes each part once.
+    #[allow(clippy::too_many_lines, reason = "it makes each part once")]
     pub(crate) fn new(
         (rules, host, schedule): (Rules, Option<&Host>, Option<&Arc<Schedule>>),
         guests: &'a [GuestRun<'a>],

@@ -7,8 +7,8 @@ mod trials;
 pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
 pub use runs::{
     PATIENCE, count, dies_with_its_place, done, event, exits, forms, found, panics, refused, reported,
-    run_ns, start, start_guests, start_stoppable, start_two, start_until, start_with, sum,
-    violates_exclusion, watched, within,
+    run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion, watched,
+    within,
 };
 pub use trials::{Check, Failed, chosen, conclude, named, needs, not_nested, note, skip, trials};
 

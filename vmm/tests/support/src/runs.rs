@@ -2,8 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
     ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, TicksHistogram, run,
@@ -63,16 +62,10 @@ pub fn watched(config: &Run, instruments: &Instruments) -> Result<(Ended, Found)
     Ok((guest, found))
 }
 
-/// Runs guests until their end.
-#[track_caller]
-pub fn start_guests(config: &Run) -> Vec<Ended> {
-    found(config).guests
-}
-
 /// Runs two guests until their end.
 #[track_caller]
 pub fn start_two(config: &Run) -> [Ended; 2] {
-    start_guests(config).try_into().expect("two guests were asked for")
+    found(config).guests.try_into().expect("two guests were asked for")
 }
 
 /// Runs guests, and says what the run found.
@@ -178,28 +171,19 @@ pub fn sum(by: &ByActivity) -> u64 {
     by.holder + by.head + by.waiter + by.other
 }
 
-/// Returns the result of `run`, which must look at its flag as often as at the guests. If nothing else ends it within
-/// `limit`, that flag does, and the test has failed. So a run that never ends is a failure instead of a test that waits
-/// forever.
-pub fn within<R>(limit: Duration, run: impl FnOnce(&AtomicBool) -> R) -> Result<R, String> {
-    let stop = AtomicBool::new(false);
+/// Runs a guest until its end. Where nothing else ends it within `limit`, the test fails, instead of waiting forever.
+#[track_caller]
+pub fn within(limit: Duration, config: &Run) -> Result<Outcome, RunError> {
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let result = std::thread::scope(|scope| {
-        let (over, awaited) = mpsc::channel::<()>();
-        let stop = &stop;
-        scope.spawn(move || {
-            if awaited.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Relaxed: the run polls it.
-                stop.store(true, Ordering::Relaxed);
-            }
-        });
-        let result = run(stop);
-        drop(over);
-        result
+        let run = scope.spawn(|| start_stoppable(config, &stop));
+        while !run.is_finished() {
+            // Relaxed: the run polls it.
+            stop.store(begun.elapsed() > limit, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        run.join().expect("it does not panic")
     });
-    // Relaxed: who set it has been joined.
-    if stop.load(Ordering::Relaxed) {
-        Err(format!("nothing but this test ended the run, after {limit:?}"))
-    } else {
-        Ok(result)
-    }
+    assert!(!stop.into_inner(), "nothing but this test ended the run, after {limit:?}");
+    result
 }

@@ -1,6 +1,6 @@
 //! How each acquisition came about, and in which order CPUs are served.
 
-use std::{sync::Arc, thread};
+use std::thread;
 
 use haltkick_locks::*;
 
@@ -10,12 +10,11 @@ use crate::support::{self, Cpus};
 on_both_layouts! {
     native_acquisitions_are_fast_pending_or_queued
     pv_acquisitions_are_fast_stolen_or_queued
-    native_serves_in_the_order_of_arrival
-    v16_serves_in_the_order_of_arrival
+    strict_queues_serve_in_the_order_of_arrival
 }
 
 /// CPU 0 holds the lock until all others wait for it. They come by the queue or by `another` way, and `never` by a third one.
-fn all_wait_for_cpu_0<M: Mode, W: Word>(another: Event, never: Event) -> Arc<Stage<M, W>> {
+fn all_wait_for_cpu_0<M: Mode, W: Word>(another: Event, never: Event) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::impatient(8));
     stage.while_held(
         || {
@@ -45,10 +44,7 @@ fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
     assert_eq!(events(Event::SleepKick), 0, "those are of other locks");
 }
 
-fn native_serves_in_the_order_of_arrival<W: Word>() {
+fn strict_queues_serve_in_the_order_of_arrival<W: Word>() {
     support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<Native, W>::new());
-}
-
-fn v16_serves_in_the_order_of_arrival<W: Word>() {
     support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<V16, W>::new());
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, atomic::Ordering::*},
+    sync::atomic::{AtomicUsize, Ordering::*},
     thread,
 };
 
@@ -28,12 +28,10 @@ struct Levels<M, W> {
 }
 
 impl<M: Mode, W: Word> Levels<M, W> {
-    fn new(host: &Cpus) -> Arc<Self> {
-        Arc::new(Self {
-            domain: Domain::new(host.clone()),
-            locks: std::array::from_fn(|_| QSpinLock::new()),
-            counters: Default::default(),
-        })
+    fn new(host: &Cpus) -> &'static Self {
+        let locks = std::array::from_fn(|_| QSpinLock::new());
+        let domain = Domain::new(host.clone());
+        Box::leak(Box::new(Self { domain, locks, counters: Default::default() }))
     }
 
     fn visit(&self, level: usize) {
@@ -49,16 +47,15 @@ fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
     fn check<M: Mode, W: Word>(rounds: usize) {
         let host = Cpus::impatient(4);
         let levels = Levels::<M, W>::new(&host);
-        let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicUsize::new(0));
-        let visits = Arc::new(visits);
+        let visits: &'static [AtomicUsize; DEPTH] =
+            Box::leak(Box::new([const { AtomicUsize::new(0) }; DEPTH]));
         host.run(|_| {
             let level = Cell::new(0);
-            let (interrupted, counted) = (levels.clone(), visits.clone());
             Cpus::hook(move |_| {
                 if level.get() + 1 < DEPTH {
                     level.set(level.get() + 1);
-                    counted[level.get()].fetch_add(1, Relaxed);
-                    interrupted.visit(level.get());
+                    visits[level.get()].fetch_add(1, Relaxed);
+                    levels.visit(level.get());
                     level.set(level.get() - 1);
                 }
             });
@@ -67,7 +64,7 @@ fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
                 levels.visit(0);
             }
         });
-        for (level, (counter, visits)) in levels.counters.iter().zip(&*visits).enumerate() {
+        for (level, (counter, visits)) in levels.counters.iter().zip(visits).enumerate() {
             assert_eq!(counter.get(), visits.load(Relaxed), "level {level}");
         }
         assert_eq!(levels.domain.sleeping_heads(), 0);
@@ -83,7 +80,7 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
     fn check<M: Mode, W: Word>() {
         let host = Cpus::impatient(2);
         let levels = Levels::<M, W>::new(&host);
-        let held = Signal::default();
+        let [held] = Signal::several();
         host.run(|cpu| {
             if cpu == 0 {
                 levels.locks.iter().for_each(|lock| lock.lock(&levels.domain));
@@ -93,11 +90,10 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
             } else {
                 held.await_it();
                 let level = Cell::new(0);
-                let interrupted = levels.clone();
                 Cpus::hook(move |point| {
                     if point == Point::NodeClaimed && level.get() < LEVELS {
                         level.set(level.get() + 1);
-                        interrupted.visit(level.get());
+                        levels.visit(level.get());
                     }
                 });
                 levels.visit(0);
@@ -118,8 +114,8 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 /// holds. CPU 1 is kicked meanwhile.
 fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
-    let other = Arc::new(QSpinLock::<Pv, W>::new());
-    let [held, other_held, interrupted, kicked] = [(); 4].map(|()| Signal::default());
+    let other: &'static _ = Box::leak(Box::new(QSpinLock::<Pv, W>::new()));
+    let [held, other_held, interrupted, kicked] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -132,18 +128,13 @@ fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
             held.await_it();
             // Else the NMI may find the other lock free, and wait for nothing.
             other_held.await_it();
-            let (stage, other) = (stage.clone(), other.clone());
-            let nmi = {
-                let (stage, interrupted) = (stage.clone(), interrupted.clone());
-                move || {
-                    stage.host.nmi(|| {
-                        interrupted.give();
-                        other.lock(&stage.domain);
-                        other.unlock(&stage.domain, ());
-                    });
-                }
-            };
-            Cpus::hook_once(Point::BeforeSleep, nmi);
+            Cpus::hook_once(Point::BeforeSleep, move || {
+                stage.host.nmi(|| {
+                    interrupted.give();
+                    other.lock(&stage.domain);
+                    other.unlock(&stage.domain, ());
+                });
+            });
             stage.visit();
         }
         _ => {

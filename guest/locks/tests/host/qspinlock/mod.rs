@@ -4,8 +4,6 @@
 //! it did the damage. The tests are named for the races T1 to T18; those that need a weak memory model are in
 //! the loom tests.
 
-use std::sync::Arc;
-
 use haltkick_locks::*;
 
 use crate::support::{self, Cpus};
@@ -34,7 +32,7 @@ mod sleepers;
 pub(crate) type Stage<M, W> = support::Stage<Domain, QSpinLock<M, W>>;
 
 impl<M: Mode, W: Word> Stage<M, W> {
-    pub(crate) fn new(host: Cpus) -> Arc<Self> {
+    pub(crate) fn new(host: Cpus) -> &'static Self {
         Self::set_up(host, Domain::new, QSpinLock::new())
     }
 }

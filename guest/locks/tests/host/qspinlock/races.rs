@@ -24,11 +24,10 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
         || stage.host.until_counted(1, Event::PvWaitNode),
         |cpu| match cpu {
             1 => {
-                let staged = stage.clone();
                 Cpus::hook_once(Point::HandedOver, move || {
-                    let sleeps = staged.host.events(Event::PvWaitHead);
-                    staged.host.kick(2);
-                    staged.host.until_counted(sleeps + 1, Event::PvWaitHead);
+                    let sleeps = stage.host.events(Event::PvWaitHead);
+                    stage.host.kick(2);
+                    stage.host.until_counted(sleeps + 1, Event::PvWaitHead);
                 });
                 stage.lock();
                 assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
@@ -48,24 +47,23 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
 /// to register either.
 fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
     let stage = Stage::<WorkConserving, W>::new(Cpus::impatient(3));
-    let spinning = Signal::default();
+    let [spinning] = Signal::several();
     stage.while_held(
         || stage.host.until_counted(1, Event::PvWaitNode),
         |cpu| match cpu {
             1 => {
-                let (staged, spinning) = (stage.clone(), spinning.clone());
                 Cpus::hook(move |point| match point {
                     // CPU 2 would not queue while CPU 1 sleeps.
                     Point::HeadSpinning if !spinning.given() => {
                         spinning.give();
-                        staged.host.until_counted(1, Event::PvWaitNode);
+                        stage.host.until_counted(1, Event::PvWaitNode);
                     }
                     Point::SuccessorHashed => {
-                        let rounds = staged.host.events(Event::PvWaitHead) + 3;
-                        staged.host.kick(2);
+                        let rounds = stage.host.events(Event::PvWaitHead) + 3;
+                        stage.host.kick(2);
                         // With a second entry CPU 2 sleeps, and the rounds come to an end.
-                        while staged.host.events(Event::PvWaitHead) < rounds {
-                            assert_eq!(staged.domain.sleeping_heads(), 0, "CPU 2 has registered itself");
+                        while stage.host.events(Event::PvWaitHead) < rounds {
+                            assert_eq!(stage.domain.sleeping_heads(), 0, "CPU 2 has registered itself");
                             thread::yield_now();
                         }
                     }
@@ -90,11 +88,10 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
         || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.until_counted(1, Event::PvWaitNode);
-            let staged = stage.clone();
             Cpus::hook_once(Point::SlowReleased, move || {
-                staged.host.kick(1);
-                staged.host.until_counted(2, Event::LockSlowpath);
-                assert!(staged.domain.sleeping_heads() <= 1, "one entry for one lock");
+                stage.host.kick(1);
+                stage.host.until_counted(2, Event::LockSlowpath);
+                assert!(stage.domain.sleeping_heads() <= 1, "one entry for one lock");
             });
         },
         |cpu| match cpu {
@@ -118,17 +115,17 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
 /// CPU 2 links itself behind CPU 1, which is preempted right after it made itself the tail.
 fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    let (published, linked) = (Signal::default(), Signal::default());
+    let [published, linked] = Signal::several();
     stage.while_held(
         || linked.await_it(),
         |cpu| match cpu {
             1 => {
-                Cpus::stand_at(Point::TailPublished, &published, &linked);
+                Cpus::stand_at(Point::TailPublished, published, linked);
                 stage.visit();
             }
             _ => {
                 published.await_it();
-                Cpus::give_at(Point::HaltedPublished, &linked);
+                Cpus::give_at(Point::HaltedPublished, linked);
                 stage.visit();
             }
         },

@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -25,9 +24,9 @@ on_both_layouts! {
 pub(super) fn newcomer_meets_waiter<M: Mode, W: Word>(
     point: Point,
     newcomer_overtakes: bool,
-) -> Arc<Stage<M, W>> {
+) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::new(3, Duration::from_millis(1)));
-    let [held, there, left, done] = [(); 4].map(|()| Signal::default());
+    let [held, there, left, done] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -38,13 +37,13 @@ pub(super) fn newcomer_meets_waiter<M: Mode, W: Word>(
         }
         1 => {
             held.await_it();
-            Cpus::stand_at(point, &there, &done);
+            Cpus::stand_at(point, there, done);
             stage.visit();
         }
         _ => {
             left.await_it();
             if !newcomer_overtakes {
-                Cpus::give_at(Point::TailPublished, &done);
+                Cpus::give_at(Point::TailPublished, done);
             }
             stage.visit();
             assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken CPU 1");
@@ -74,17 +73,16 @@ fn outlast_spins(begun: Instant) {
 fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
     stage.host.set_patience(2, Duration::from_secs(3600));
-    let (spinning, begun) = (Signal::default(), Instant::now());
+    let ([spinning], begun) = (Signal::several(), Instant::now());
     stage.while_held(
         || stage.host.until_counted(1, Event::PvWaitEarly),
         |cpu| match cpu {
             1 => {
-                let (staged, spinning) = (stage.clone(), spinning.clone());
                 let napped = Cell::new(false);
                 Cpus::hook(move |point| match point {
                     Point::HeadSpinning if !spinning.given() => {
                         spinning.give();
-                        staged.host.until_paused(2, 10);
+                        stage.host.until_paused(2, 10);
                     }
                     Point::BeforeSleep if !napped.replace(true) => outlast_spins(begun),
                     _ => {}
