@@ -439,7 +439,7 @@ fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
 fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
     let (directory, source) = (scratch("meetings-worst"), plain());
     let object = compiled(&directory, "plain", &source)?;
-    let place = "--machine nehalem-2s --cpus 0-1 --slice 200us --find-bugs --think 100us";
+    let place = "--machine nehalem-2s --cpus 0-1 --slice 200us --find-bugs --think 30us";
     ends(5, &format!("worst --lock-object {object} {place} --output {directory}/worst"));
     let file = format!("{directory}/worst/broken-001.toml");
     if std::fs::exists(&file)? {

@@ -200,7 +200,7 @@ impl Witness for Passages {
         match &mut self.other {
             Some(other) => other.stands(cpu, at_ps),
             None => {
-                cpu.ask_at(u64::MAX);
+                cpu.asked_at = u64::MAX;
                 None
             }
         }

@@ -49,9 +49,9 @@ impl Code {
 
 /// One CPU's nesting depth. Written by this CPU only.
 #[derive(Debug)]
-pub struct Nesting(AtomicU32);
+pub(crate) struct Nesting(AtomicU32);
 
-fresh!(pub Nesting(AtomicU32::new(0)));
+fresh!(pub(crate) Nesting(AtomicU32::new(0)));
 
 impl Nesting {
     /// Enters a slow path; returns how many this CPU was in before.
