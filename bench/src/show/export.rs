@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn a_format_that_is_none_or_has_no_file_is_refused() {
         for (text, complaint) in [
-            ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, csv"),
+            // In other letters, which would be farther off than a typing error.
+            ("MARKDOWN", "unknown format 'MARKDOWN': did you mean 'markdown'? There is markdown, csv"),
             ("csv=", "csv= names no file"),
         ] {
             let error = text.parse::<Export>().unwrap_err();

@@ -238,14 +238,10 @@ mod tests {
         assert_eq!(back.guests[0].vcpus[0].sections_per_second, Some(0.0), "a guest that counts backwards");
     }
 
-    fn shown(most_lines: usize) -> String {
-        let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
-        table(&view, most_lines)
-    }
-
     #[test]
-    fn states_holders_and_rates_stand_in_100_columns() {
-        let text = shown(usize::MAX);
+    fn states_holders_and_rates_fit_100_columns_and_the_terminals_lines() {
+        let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
+        let text = table(&view, usize::MAX);
         for told in [
             "process 77, run 1: window open, 4 vCPUs on CPUs 0-1, scheduled by the VMM",
             "1 running, 1 ready, 1 preempted (1 holding), 1 asleep",
@@ -255,16 +251,12 @@ mod tests {
             assert!(text.contains(told), "{told} is not in:\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    }
-
-    #[test]
-    fn of_more_vcpus_than_lines_the_number_is_said() {
-        let whole = shown(usize::MAX).lines().count();
-        assert_eq!(shown(whole).lines().count(), whole);
-        let cut = shown(whole - 1);
+        let whole = text.lines().count();
+        assert_eq!(table(&view, whole), text);
+        let cut = table(&view, whole - 1);
         assert_eq!(cut.lines().count(), whole - 1);
         assert!(cut.ends_with("    2 more: a longer terminal shows them, or a pipe\n"), "{cut}");
-        assert!(shown(0).contains("    4 more"));
+        assert!(table(&view, 0).contains("    4 more"));
     }
 
     #[test]
