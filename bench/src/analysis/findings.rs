@@ -9,7 +9,6 @@ use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;
 use crate::text::quantity::significant;
 
-/// A sentence.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) text: String,
@@ -17,7 +16,6 @@ pub(crate) struct Finding {
     pub(crate) is_valid: bool,
 }
 
-/// The sentences.
 pub(crate) fn findings(summary: &Summary) -> Vec<Finding> {
     let of_comparisons = summary.outline.comparisons.iter().filter_map(|asked| {
         let of_it = summary.comparisons.iter().filter(|comparison| comparison.name == asked.name);

@@ -100,7 +100,6 @@ impl Ranked for Differences {
     }
 }
 
-/// The values in their order.
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -191,7 +191,6 @@ fn alike<'a>(
     })
 }
 
-/// The calibration of earlier runs.
 fn of_records(run: &Run, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
     let record = alike(run, plan, records.iter(), host).next()?;
     Some(Calibration {

@@ -28,7 +28,6 @@ const LAST_LINES: usize = 40;
 /// Characters of a kernel's complaint that are told.
 const LONGEST_COMPLAINT: usize = 200;
 
-/// The outcome of the only guest.
 fn outcome_of(found: &Found) -> &LinuxOutcome {
     match &found.guests[0].result {
         Ok(AnyOutcome::Linux(outcome)) => outcome,

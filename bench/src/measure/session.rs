@@ -35,7 +35,6 @@ struct Retries {
     until: Option<Duration>,
 }
 
-/// A running experiment.
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) engine: Engine<'a>,
@@ -374,7 +373,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes down what was found.
     fn keep(&mut self, records: Vec<Record>) -> Result<()> {
         self.directory.append(&lines(&records)?).map_err(|failure| self.with_what_is_kept(failure))?;
         self.records.extend(records);
@@ -402,7 +400,6 @@ impl<'a> Session<'a> {
 
 /// One run of a cell.
 impl Session<'_> {
-    /// The run of a cell in `block`.
     fn run_of(&self, cell: &Cell, block: u32) -> Run {
         let mut run = cell.run.clone();
         let seed = self.plan.seed.wrapping_add(u64::from(block));
@@ -414,7 +411,6 @@ impl Session<'_> {
         run
     }
 
-    /// One run of a cell, and how long it took.
     fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Vec<Record>, Duration)> {
         let run = self.run_of(cell, place.block);
         let (ran, took) = self.ran(cell, place.block, &run);
@@ -433,7 +429,6 @@ impl Session<'_> {
         Ok((records, took))
     }
 
-    /// The records of our own guests.
     fn of_ours(&self, cell: &Cell, place: &Place, run: &Run, found: &Found, origin: &Origin) -> Vec<Record> {
         let lock_free = match &cell.ideal {
             Some(id) => match self.lock_free(id, place.block) {
@@ -491,7 +486,6 @@ impl Session<'_> {
     }
 }
 
-/// Whether a record is of `block`.
 fn is_in(record: &Record, block: u32) -> bool {
     record.place.as_ref().is_some_and(|place| place.block == block)
 }
@@ -512,7 +506,6 @@ fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
 #[cfg(test)]
 mod tests;
 
-/// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     /// Blocks that are planned.

@@ -195,7 +195,6 @@ impl Record {
         self.why.get(name).or_else(family).map(String::as_str)
     }
 
-    /// The unit of a figure.
     pub(crate) fn unit(&self, name: &str) -> &str {
         let of_row = || Figure::find(name).map_or(Unit::Count.word(), |row| row.unit.word());
         self.units.get(name).map_or_else(of_row, String::as_str)

@@ -21,7 +21,6 @@ impl<V: Copy + Into<Option<f64>>> Numbers<V> {
         self.0.get(name).copied().and_then(Into::into)
     }
 
-    /// Notes a number.
     pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<V>) {
         self.0.insert(name.into(), value.into());
     }

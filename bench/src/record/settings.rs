@@ -94,12 +94,10 @@ impl Settings {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text, or none.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str()
     }
 
-    /// A number, or none.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.as_u64()
     }
@@ -109,7 +107,6 @@ impl Settings {
         self.number(name).unwrap_or_default()
     }
 
-    /// Whether a switch is on.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.get(name).and_then(Value::as_bool).unwrap_or_default()
     }

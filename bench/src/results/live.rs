@@ -38,7 +38,6 @@ impl LiveFile {
         Ok(Self { live, path: None })
     }
 
-    /// For an experiment in `directory`.
     pub(crate) fn within(directory: &Path) -> Result<Self> {
         let path = directory.join(format!("{PREFIX}{}", name_of(std::process::id())));
         let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
@@ -92,7 +91,6 @@ impl FoundLive {
         Ok(Self { path: path.to_owned(), file: File::open(path)? })
     }
 
-    /// How things are now.
     pub(crate) fn read(&self) -> Result<View> {
         let view = read_live(&self.file).and_then(|line| View::of_line(&line));
         view.map_err(|why| Failure::usage(format!("{} {why}", self.path.display())))

@@ -11,7 +11,6 @@ use crate::show::{csv, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 
-/// Text of results for other programs.
 type Content = fn(&Summary, &[Record]) -> String;
 
 /// Formats that results can be written in: name, the file of a directory that each is written to, and its text.
@@ -53,7 +52,6 @@ impl Export {
         directory.join(FORMATS[self.format].1)
     }
 
-    /// The text that is written.
     pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> String {
         FORMATS[self.format].2(summary, records)
     }

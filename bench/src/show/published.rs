@@ -30,7 +30,6 @@ pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, wi
     text + &legend()
 }
 
-/// How to read it.
 fn legend() -> String {
     let legend = "published and ours are ratios, or shares in percent, (low to high) is the 95 % interval; control: where \
         nothing should differ, [as published]; pCPUs, and ratio, vCPUs for each of them: there / here. like: what is as it was \

@@ -35,7 +35,6 @@ pub(crate) fn colour(index: usize) -> String {
 
 /// The shades of activities, the darkest first.
 pub(crate) const SHADES: [&str; 5] = ["var(--a0)", "var(--a1)", "var(--a2)", "var(--a3)", "var(--a4)"];
-/// The colour of text.
 pub(crate) const INK: &str = "var(--ink)";
 /// The colour of a lock whose holder is not running.
 pub(crate) const HELD: &str = "var(--held)";
@@ -57,7 +56,6 @@ pub(crate) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.2
 }
 
-/// A picture under construction.
 #[derive(Debug)]
 pub(crate) struct Svg {
     height: f64,
@@ -145,7 +143,6 @@ impl Svg {
         let _ = write!(self.body, "<{tag} {shape} style=\"fill:{fill}\"><title>{tip}</title></{tag}>");
     }
 
-    /// A dot of the given radius.
     pub(crate) fn dot(&mut self, (x, y): (f64, f64), radius: f64, fill: &str) {
         let _ = write!(
             self.body,

@@ -103,7 +103,6 @@ pub(crate) fn to_indented_json(content: &impl Serialize) -> Result<String> {
     json.map(|json| json + "\n").map_err(|error| Failure::internal(format!("JSON: {error}")))
 }
 
-/// The record as one line of JSON.
 pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }

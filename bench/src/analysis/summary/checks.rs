@@ -63,7 +63,6 @@ fn not_checked(text: impl Into<String>) -> Finding {
     (CheckOutcome::NotChecked, text.into())
 }
 
-/// All of them.
 pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     let findings = [
         ("runs", runs(records)),
@@ -103,7 +102,6 @@ fn runs(records: &[Record]) -> Finding {
     ))
 }
 
-/// A kind of noise.
 struct Kind {
     /// Source of the load.
     who: &'static str,

@@ -75,7 +75,6 @@ pub(crate) fn comparison(
     }
 }
 
-/// The A/A pair.
 pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
     // Kernels have no throughput: the headline says what they are compared by.

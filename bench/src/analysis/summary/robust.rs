@@ -27,7 +27,6 @@ pub(crate) enum Robustness {
 }
 
 impl Robustness {
-    /// In a word.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Robust => "robust",

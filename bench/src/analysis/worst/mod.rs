@@ -21,12 +21,10 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
-    /// The situation of an occurrence.
     pub(crate) fn of(occurrence: &Occurrence) -> Self {
         Self { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
     }
 
-    /// The situation in few words.
     pub(crate) fn words(self) -> String {
         let waiting = match self.waiting {
             0 => "no vCPU waits".to_owned(),
@@ -308,7 +306,6 @@ pub(crate) struct Worst {
 }
 
 impl Row {
-    /// The situation in words.
     pub(crate) fn situation(&self) -> String {
         self.situation.map_or_else(|| "in all situations".into(), Situation::words)
     }

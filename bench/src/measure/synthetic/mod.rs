@@ -49,10 +49,8 @@ pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels,
 
 /// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
-/// Changes an outcome.
 type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
 
-/// A host with its guests.
 pub(crate) struct World {
     truth: Box<dyn Fn(OurGuest<'_>) -> f64 + Send + Sync>,
     shape: Shape,
@@ -64,7 +62,6 @@ pub(crate) struct World {
     state: Mutex<WorldState>,
 }
 
-/// State that moves on with every run.
 struct WorldState {
     scatter: Scatter,
     /// Runs so far, those for calibration too.
@@ -97,7 +94,6 @@ impl World {
         Self { truth: Box::new(per_second), ..self }
     }
 
-    /// How runs scatter.
     pub(crate) fn shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
@@ -131,7 +127,6 @@ impl World {
         Self { adjust: Box::new(adjust), ..self }
     }
 
-    /// Runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.state().runs
     }
@@ -211,7 +206,6 @@ impl World {
         Summary::new(&plan.outline, &self.records(plan))
     }
 
-    /// The manifest of the plan's experiment.
     pub(crate) fn manifest(&self, plan: &Plan) -> Manifest {
         Manifest {
             schema: manifest::SCHEMA.into(),
@@ -264,7 +258,6 @@ pub(crate) fn experiment(rest: &str) -> exit::Result<Experiment> {
     Experiment::parse(Source { origin: "x.toml".into(), text })
 }
 
-/// A built-in experiment.
 pub(crate) fn built_in(name: &str) -> Experiment {
     Experiment::parse(Source::find(name).unwrap()).unwrap()
 }
@@ -281,7 +274,6 @@ pub(crate) fn planned(experiment: &Experiment) -> exit::Result<Plan> {
     Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
 }
 
-/// Settings with these values.
 pub(crate) fn settings(given: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::default();
     given.iter().for_each(|(key, value)| settings.set(key, value).expect("a good value"));
@@ -318,7 +310,6 @@ impl Sketch {
         self
     }
 
-    /// A setting that varies.
     pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
         self.grid += &format!("{key} = {values:?}\n");
         self
@@ -330,25 +321,21 @@ impl Sketch {
         self.arm_with(name, &format!("lock = {lock:?}\n{pv}"))
     }
 
-    /// An arm with any settings.
     pub(crate) fn arm_with(mut self, name: &str, settings: &str) -> Self {
         self.arms += &format!("[[arm]]\nname = {name:?}\n{settings}\n");
         self
     }
 
-    /// A ratio to report.
     pub(crate) fn compare(mut self, name: &str, arm: &str, baseline: &str) -> Self {
         self.arms += &format!("[[compare]]\nname = {name:?}\narm = {arm:?}\nbaseline = {baseline:?}\n");
         self
     }
 
-    /// The A/A pair.
     pub(crate) fn control(mut self, arm: &str) -> Self {
         self.arms += &format!("[control]\narm = {arm:?}\n");
         self
     }
 
-    /// The file.
     pub(crate) fn text(&self, blocks: u32) -> String {
         let Self { head, grid, arms } = self;
         format!(
@@ -357,7 +344,6 @@ impl Sketch {
         )
     }
 
-    /// The plan with `blocks` blocks.
     pub(crate) fn plan(&self, blocks: u32) -> Plan {
         let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");

@@ -126,7 +126,6 @@ fn waits(sections: u64) -> TicksHistogram {
     histogram(&[(WAIT_NS, sections - long), (10 * WAIT_NS, long)])
 }
 
-/// A histogram of values and how often each occurs.
 pub(super) fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
     let mut histogram = TicksHistogram::empty();
     values.iter().filter(|(_, count)| *count > 0).for_each(|&(value, count)| histogram.count(value, count));

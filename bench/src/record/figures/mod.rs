@@ -230,7 +230,6 @@ impl Figure {
         key.is_some_and(|key| !key.is_empty())
     }
 
-    /// The row of the figure with this name.
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
         let families = || FIGURES.iter().filter(|row| row.name.contains('*'));
         let exact = FIGURES.iter().find(|row| row.name == name);

@@ -74,7 +74,6 @@ impl<'a> OfOurs<'a> {
         self.outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions)
     }
 
-    /// Jain's index of fairness.
     pub(super) fn jain(&self) -> Known<f64> {
         let vcpus = self.outcome.vcpus.len();
         let sum: f64 = self.of_vcpus().map(|count| count as f64).sum();
@@ -87,7 +86,6 @@ impl<'a> OfOurs<'a> {
         }
     }
 
-    /// Time of all vCPUs on pCPUs.
     pub(super) fn run_ns(&self) -> Known<f64> {
         let of_vcpus = self.outcome.vcpus.iter().map(|vcpu| vcpu.run_ns);
         let all = of_vcpus.sum::<Option<u64>>().map(|ns| ns as f64);

@@ -81,7 +81,6 @@ impl<'a> Times<'a> {
         self.spans.iter().map(|span| span.count).sum()
     }
 
-    /// Number of values that came to their end.
     pub(super) fn count(&self) -> Known<f64> {
         match self.ended.buckets.is_empty() {
             true => Err("this workload reports no such time".into()),

@@ -21,7 +21,6 @@ pub(super) struct Curve {
     pub(super) points: Vec<Option<Estimate>>,
 }
 
-/// A kind of curves.
 pub(super) struct Kind<'a> {
     pub(super) name: &'a str,
     pub(super) title: &'a str,
@@ -220,7 +219,6 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Shade of an activity.
 pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
     svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
 }

@@ -13,7 +13,6 @@ use crate::record::Record;
 use crate::record::place::{Place, Role, slug};
 use crate::show::svg::Svg;
 
-/// A picture with what to say about it.
 pub(crate) struct Picture {
     /// File name without its ending.
     pub(crate) name: String,
@@ -30,7 +29,6 @@ impl Picture {
     }
 }
 
-/// Data that the pictures are drawn from.
 pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
     /// Records of arms, and of guests that ran alongside theirs, by setting and arm.

@@ -18,7 +18,6 @@ const HEADING: f64 = 24.0;
 /// Names that would take more of the picture than this stand above their rows.
 const MOST_FOR_NAMES: f64 = 0.3;
 
-/// Positions of rows and of their parts.
 struct Rows {
     /// Ends of what is drawn.
     left: f64,
@@ -261,7 +260,6 @@ fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &
     }
 }
 
-/// Top of the strips.
 const STRIPS: f64 = 44.0;
 /// Dots per strip: more would overlap anyway.
 const MOST_DOTS: usize = 128;

@@ -17,7 +17,6 @@ const MOST_HEIGHT: f64 = 220.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 26.0;
 const LEFT: f64 = 56.0;
-/// Width of a map's bins together.
 const BINS: f64 = WIDTH - LEFT - 18.0;
 
 /// A kind of bin: the name, the letters of what the vCPU did most of the time that it was off, and the filling.

@@ -27,7 +27,6 @@ pub(crate) enum Detail {
 /// Most lines below a table, unless all are asked for.
 pub(super) const MOST_LINES: usize = 6;
 
-/// The lines, in their colours.
 pub(super) fn notes(summary: &Summary, columns: &[String], detail: Detail) -> Vec<String> {
     let signs = self::signs(summary, columns);
     match detail {
