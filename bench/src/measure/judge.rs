@@ -253,11 +253,8 @@ mod tests {
                 let work = speeds.iter().map(|it| WorkSpeed { over_promised: *it, pieces: 100 });
                 outcome.work = work.map(Some).collect();
             });
-            let mut plan = Sketch::new().arm("a", "tas").plan(1);
-            for cell in plan.points.iter_mut().flat_map(|point| &mut point.arms) {
-                let ours = cell.run.guests[0].ours_mut().unwrap();
-                (ours.hold, ours.think) = (Duration::from_nanos(hold_ns), Duration::ZERO);
-            }
+            let settings = format!("lock = 'tas'\nhold = '{hold_ns}ns'\nthink = '0ns'");
+            let plan = Sketch::new().arm_with("a", &settings).plan(1);
             assert_eq!(codes_of(&world.records(&plan)), codes, "{hold_ns} ns at {speeds:?}");
         }
     }

@@ -137,7 +137,8 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     let mut record = unjudged(run, seen, (origin, place));
     judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
-        let code = if is_emulated(run) { "emulated" } else { "interpreted" };
+        let is_emulated = run.engine == Engine::Qemu(Accelerator::Tcg);
+        let code = if is_emulated { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
     }
     for (kind, (times, first)) in &outcome.complaints {
@@ -253,11 +254,6 @@ fn why(run: &Run, seen: &RunResult) -> Why {
         why.explain("inside", reason.clone());
     }
     why
-}
-
-/// Whether the kernel runs on CPUs that QEMU emulates, which have no paravirtual features.
-fn is_emulated(run: &Run) -> bool {
-    run.engine == Engine::Qemu(Accelerator::Tcg)
 }
 
 #[cfg(test)]

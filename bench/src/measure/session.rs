@@ -27,14 +27,6 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::patience;
 
-/// Remaining attempts at a cell.
-#[derive(Clone, Copy, Debug)]
-struct Retries {
-    left: u32,
-    /// No attempt begins that would end later after the start of the experiment.
-    until: Option<Duration>,
-}
-
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) engine: Engine<'a>,
@@ -261,8 +253,7 @@ impl<'a> Session<'a> {
             }
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
-            let retries = Retries { left: rule.retries, until };
-            self.run_cell(cell, (block, first + at), self.cut_off(cell, block), retries)?;
+            self.run_cell(cell, (block, first + at), rule.retries, until)?;
         }
         self.directory.sync()?;
         self.progress.block_done(block, rule.blocks, self.time_left(&[], blocks - block - 1));
@@ -270,16 +261,17 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
-    /// another one depends on what else ran, never on the cell's own figures. It counts in the place of what `replaces` names.
+    /// another one depends on what else ran, never on the cell's own figures. No further attempt begins that would end later than
+    /// `until` after the start of the experiment.
     fn run_cell(
         &mut self,
         cell: &Cell,
         (block, order_index): (u32, u64),
-        replaces: Vec<String>,
-        mut retries: Retries,
+        mut retries: u32,
+        until: Option<Duration>,
     ) -> Result<()> {
-        let place = cell.place(&self.plan.outline.experiment, block, order_index);
-        let mut place = Place { replaces, ..place };
+        let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
+        place.replaces = self.cut_off(cell, block);
         let mut together = Duration::ZERO;
         let mut has_record = false;
         loop {
@@ -290,12 +282,12 @@ impl<'a> Session<'a> {
             self.keep(records)?;
             together += took;
             self.note_attempt(disturbed, !place.replaces.is_empty());
-            let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !disturbed || retries.left == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
+            let late = until.is_some_and(|until| self.progress.elapsed() + took > until);
+            if !disturbed || retries == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
                 self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
-            retries.left -= 1;
+            retries -= 1;
             place.replaces.extend(run_id);
         }
     }

@@ -3,13 +3,7 @@
 //! A [`Sketch`] writes an experiment file and plans it; a [`World`] stands for a host with its guests: it knows what each
 //! cell's throughput really is, how runs scatter around it, which runs are disturbed, and what the host cannot tell. From
 //! the two come whole records ([`World::records`]), or a session that runs on the world instead of the VMM
-//! ([`World::session`]); `Summary::new`, `run::judge`, `compare`, `merge`, tables and reports take it from there.
-//!
-//! ```text
-//! let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().plan(10);
-//! let world = World::new(7).truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
-//! let summary = world.summary(&plan);
-//! ```
+//! ([`World::session`]).
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
