@@ -34,14 +34,12 @@ impl LiveFile {
     pub(crate) fn of_process() -> Result<Self> {
         let directory = of_user().and_then(|path| prepare(&path).map(|()| path));
         let path = directory.map_err(unwritable)?.join(name_of(std::process::id()));
-        let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
-        Ok(Self { live, path: None })
+        Ok(Self { live: create(&path)?, path: None })
     }
 
     pub(crate) fn within(directory: &Path) -> Result<Self> {
         let path = directory.join(format!("{PREFIX}{}", name_of(std::process::id())));
-        let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
-        Ok(Self { live, path: Some(path) })
+        Ok(Self { live: create(&path)?, path: Some(path) })
     }
 
     pub(crate) fn live(&self) -> Arc<Live> {
@@ -122,13 +120,14 @@ fn in_results(directory: &Path) -> Result<FoundLive> {
 }
 
 /// A new file, whatever an earlier process of the same number has left.
-fn create(path: &Path) -> io::Result<Arc<Live>> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
-    Live::new(file).map(Arc::new)
+fn create(path: &Path) -> Result<Arc<Live>> {
+    let removed = match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let created =
+        removed.and_then(|()| OpenOptions::new().append(true).create_new(true).mode(0o600).open(path));
+    created.and_then(Live::new).map(Arc::new).map_err(|error| unwritable(with(path, error)))
 }
 
 fn name_of(process: u32) -> String {

@@ -1,6 +1,6 @@
 //! `manifest.json`: what was planned, by which program, on which host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use haltkick_vmm::{input, printable};
@@ -140,12 +140,6 @@ pub(crate) struct ManifestSource {
     pub(crate) overrides: Vec<String>,
 }
 
-impl FailedRun {
-    fn is_of(&self, (cell_id, block): (&str, u32)) -> bool {
-        self.cell_id == cell_id && self.block == block
-    }
-}
-
 impl Manifest {
     /// Whether its arms are Linux kernels.
     pub(crate) fn has_kernels(&self) -> bool {
@@ -163,10 +157,12 @@ impl Manifest {
         failed: Vec<FailedRun>,
         recorded: impl IntoIterator<Item = &'a Place>,
     ) {
-        self.failed.retain(|known| !failed.iter().any(|new| known.is_of((&new.cell_id, new.block))));
+        let recorded: BTreeSet<(&str, u32)> =
+            recorded.into_iter().map(|place| (place.cell_id.as_str(), place.block)).collect();
+        self.failed
+            .retain(|it| !failed.iter().any(|new| (&new.cell_id, new.block) == (&it.cell_id, it.block)));
         self.failed.extend(failed);
-        let places: Vec<&Place> = recorded.into_iter().collect();
-        self.failed.retain(|run| !places.iter().any(|place| run.is_of((&place.cell_id, place.block))));
+        self.failed.retain(|it| !recorded.contains(&(it.cell_id.as_str(), it.block)));
     }
 
     /// The id of each cell with failed runs, and a warning of them.

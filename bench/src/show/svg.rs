@@ -143,10 +143,10 @@ impl Svg {
         let _ = write!(self.body, "<{tag} {shape} style=\"fill:{fill}\"><title>{tip}</title></{tag}>");
     }
 
-    pub(crate) fn dot(&mut self, (x, y): (f64, f64), radius: f64, fill: &str) {
+    pub(crate) fn dot(&mut self, (x, y): (f64, f64), fill: &str) {
         let _ = write!(
             self.body,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" style=\"fill:{fill};fill-opacity:.7\"/>"
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" style=\"fill:{fill};fill-opacity:.7\"/>"
         );
     }
 

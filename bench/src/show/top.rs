@@ -119,26 +119,21 @@ fn of_guest(view: &View, guest: &Guest) -> String {
 /// `2 running, 5 ready, 8 preempted (1 holder, 7 waiters), 1 asleep`.
 fn states(guest: &Guest) -> String {
     const ORDER: [&str; 7] = ["running", "runnable", "ready", "preempted", "asleep", "not-started", "left"];
-    let count = |state: &str| guest.vcpus.iter().filter(|vcpu| vcpu.state == state).count();
+    const DOING: [(&str, &str); 4] =
+        [("holder", "holding"), ("head", "first in a queue"), ("waiter", "waiting"), ("other", "elsewhere")];
+    let counted = |told: String, is_it: &dyn Fn(&&Vcpu) -> bool| {
+        let number = guest.vcpus.iter().filter(is_it).count();
+        (number > 0).then(|| format!("{number} {told}"))
+    };
+    let interrupted = DOING.iter().filter_map(|(doing, told)| {
+        counted((*told).into(), &|vcpu| vcpu.state == "preempted" && vcpu.doing == *doing)
+    });
+    let interrupted = interrupted.collect::<Vec<_>>().join(", ");
     let of_state = |state: &&str| {
-        let number = count(state);
-        let told = format!("{number} {}", state.replace('-', " "));
-        let told = if *state == "preempted" { format!("{told} ({})", interrupted(guest)) } else { told };
-        (number > 0).then_some(told)
+        let told = counted(state.replace('-', " "), &|vcpu| vcpu.state == *state)?;
+        Some(if *state == "preempted" { format!("{told} ({interrupted})") } else { told })
     };
     ORDER.iter().filter_map(of_state).collect::<Vec<_>>().join(", ")
-}
-
-/// Counts of the vCPUs that were taken off, by what they were doing.
-fn interrupted(guest: &Guest) -> String {
-    let count = |doing: &str| {
-        let is_it = |vcpu: &&Vcpu| vcpu.state == "preempted" && vcpu.doing == doing;
-        guest.vcpus.iter().filter(is_it).count()
-    };
-    let told =
-        [("holder", "holding"), ("head", "first in a queue"), ("waiter", "waiting"), ("other", "elsewhere")];
-    let told = told.into_iter().map(|(doing, told)| (count(doing), told)).filter(|(number, _)| *number > 0);
-    told.map(|(number, told)| format!("{number} {told}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The locks for which most wait, with their holders.
