@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
                 scope.spawn(|| simulators.work());
             }
             // Whatever becomes of the work, the scope waits for the threads.
-            let _end = End { of: simulators, by_panic_alone: false };
+            let _end = End(simulators);
             work(self)
         })
     }
