@@ -266,10 +266,7 @@ fn cleaned<'de, D: Deserializer<'de>>(text: D) -> std::result::Result<String, D:
 }
 
 impl View {
-    /// A line that a run wrote, without rates.
-    ///
-    /// # Errors
-    /// Why it is none: the rest of a sentence about its file.
+    /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
         const FOREIGN: &str = "is not the live view of a run";
         let view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;

@@ -39,7 +39,7 @@ use crate::results::manifest::{self, Manifest, ManifestSource};
 use crate::settings::{Settings, Supply};
 use crate::text::exit;
 
-pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
+pub(crate) use outcome::{found, of as outcome_of, seen};
 
 /// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;

@@ -1,6 +1,6 @@
 //! The outcome of a run that went as it should, and of kernels whose consoles are made up.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use haltkick_vmm::{
     AnyOutcome, ByActivity, Complaints, Costs, Ended, Found, Guest, Ideal, LinuxEnd, LinuxOutcome, OurGuest,
@@ -8,13 +8,7 @@ use haltkick_vmm::{
     WorkSpeed,
 };
 
-use crate::experiment::plan::{Cell, Plan};
-use crate::host::identity::Host;
-use crate::host::noise::Noise;
 use crate::measure::console::{Heard, RunResult};
-use crate::measure::fill::Origin;
-use crate::measure::linux;
-use crate::record::Record;
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
@@ -152,19 +146,4 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
     };
     let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
     RunResult { found, heard, inside: None }
-}
-
-/// All runs of a plan, each with what the cell prints in that block.
-pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -> Vec<Record> {
-    let host = Host { host_id: Some("host-a".into()), ..Host::default() };
-    let mut records = Vec::new();
-    for block in 0..plan.outline.blocks {
-        for cell in plan.cells() {
-            let seen = seen(&cell.run, LinuxEnd::PowerOff, &prints(cell, block));
-            let origin = Origin::new(SystemTime::now(), host.clone(), Ok((Noise::default(), 0.01)));
-            let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
-            records.push(linux::record(&cell.run, &seen, &origin, Some(place)));
-        }
-    }
-    records
 }
