@@ -40,7 +40,7 @@ fn asked() -> Run {
 
 /// The outcome of a run that went as it should.
 pub(crate) fn good() -> Outcome {
-    outcome_of(asked().our(0), 1e6, 1 << 20)
+    outcome_of(asked().our(0), 1e6)
 }
 
 pub(crate) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {

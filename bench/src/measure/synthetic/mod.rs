@@ -49,7 +49,6 @@ pub(crate) struct World {
     truth: Box<dyn Fn(OurGuest<'_>) -> f64 + Send + Sync>,
     shape: Shape,
     host: Host,
-    work_rate: u64,
     disturbed: Box<Disturbed>,
     noise: Known<()>,
     adjust: Box<Adjust>,
@@ -74,7 +73,6 @@ impl World {
             truth: Box::new(|_| 1e6),
             shape: Shape::Exact,
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            work_rate: 1 << 20,
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
             adjust: Box::new(|_, _| ()),
@@ -95,11 +93,6 @@ impl World {
     /// Which host this is; `None` where it has no machine id.
     pub(crate) fn host_id(self, id: Option<&str>) -> Self {
         Self { host: Host { host_id: id.map(String::from), ..self.host }, ..self }
-    }
-
-    /// How fast its CPUs are, as the guest's calibration finds it.
-    pub(crate) fn work_rate(self, work_rate: u64) -> Self {
-        Self { work_rate, ..self }
     }
 
     /// Disturbs runs, chosen by their configuration and their number: they lose throughput and are invalid.
@@ -167,7 +160,7 @@ impl World {
 
     fn outcome(&self, asked: OurGuest<'_>, factor: f64) -> Outcome {
         let truth = if asked.ours.lock == "none" { outcome::lock_free(asked) } else { (self.truth)(asked) };
-        let mut outcome = outcome::of(asked, truth * factor, self.work_rate);
+        let mut outcome = outcome::of(asked, truth * factor);
         (self.adjust)(asked, &mut outcome);
         outcome
     }

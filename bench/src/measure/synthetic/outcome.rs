@@ -23,7 +23,7 @@ pub(super) fn lock_free(asked: OurGuest<'_>) -> f64 {
 }
 
 /// Long: its one literal names every field of an outcome.
-pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcome {
+pub(crate) fn of(asked: OurGuest<'_>, per_second: f64) -> Outcome {
     let of_work = asked.ours.shape.work().map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
     });
@@ -50,7 +50,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         pv_backend: PvBackend::Vmm,
         pv_backend_reason: "as the test has it".into(),
         tsc_khz: TSC_KHZ,
-        work_rate: asked.run.work_rate.unwrap_or(work_rate),
+        work_rate: asked.run.work_rate.unwrap_or(1 << 20),
         memory_bytes: 0,
         residence: Err("no memory in a test".into()),
         start_up: Duration::from_millis(1),

@@ -235,6 +235,7 @@ mod tests {
         let [first, second, third, fourth] = &apart[..] else { panic!("all stay") };
         assert_eq!((&*first.name, &*second.name), ("throughput-cpus-0-3", "throughput-cpus-0-3~2"));
         assert!(third.name != fourth.name && fourth.name.len() < 100, "{}", fourth.name);
+        assert_eq!(slug("+3 % (hold=1.03us) PV"), "3-hold-1.03us-pv", "fit for shells and file names");
     }
 
     #[test]
