@@ -109,9 +109,5 @@ fn ratio(estimate: Option<&Estimate>) -> String {
 }
 
 fn share(estimate: Option<&Estimate>) -> String {
-    let Some(estimate) = estimate else { return "no figure".into() };
-    let interval = estimate.interval.map_or(String::new(), |it| {
-        format!(" ({} to {})", significant(it.low * 100.0), significant(it.high * 100.0))
-    });
-    percent(estimate.hodges_lehmann) + &interval
+    estimate.map_or("no figure".into(), |it| it.told(percent, |end| significant(end * 100.0)))
 }

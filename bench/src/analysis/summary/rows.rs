@@ -173,11 +173,7 @@ fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
         let events = record.lock_events.iter().filter(|_| record.is_linux());
         names.extend(events.map(|(name, _)| format!("{LOCK_EVENT}{name}")));
     }
-    names
-        .into_iter()
-        .filter_map(|name| Some((figure(&name, records)?, name)))
-        .map(|(it, name)| (name, it))
-        .collect()
+    names.into_iter().filter_map(|name| figure(&name, records).map(|it| (name, it))).collect()
 }
 
 /// A figure over all runs of a cell; none where no run has it.

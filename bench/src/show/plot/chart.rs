@@ -31,15 +31,6 @@ pub(super) struct Kind<'a> {
     pub(super) tick: fn(f64) -> String,
 }
 
-impl Kind<'_> {
-    /// `598 k (590 k to 601 k)`.
-    pub(super) fn told(&self, estimate: &Estimate) -> String {
-        let show = self.show;
-        let interval = estimate.interval.map(|it| format!(" ({} to {})", show(it.low), show(it.high)));
-        show(estimate.hodges_lehmann) + &interval.unwrap_or_default()
-    }
-}
-
 pub(super) struct Axes<'a> {
     /// Values of the axis.
     pub(super) values: &'a [String],
@@ -140,7 +131,8 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl 
     svg.path(&points.collect::<Vec<_>>(), curve.series);
     for (i, estimate) in curve.points.iter().enumerate() {
         let Some(estimate) = estimate else { continue };
-        let tip = format!("{}, {}: {}", curve.name, axes.values[i], axes.kind.told(estimate));
+        let tip =
+            format!("{}, {}: {}", curve.name, axes.values[i], estimate.told(axes.kind.show, axes.kind.show));
         if let Some(interval) = estimate.interval {
             let (low, high) = ((x(i), y.at(interval.low)), (x(i), y.at(interval.high)));
             svg.line("bar", low, high, &format!("stroke:{stroke}"));

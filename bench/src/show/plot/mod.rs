@@ -84,12 +84,6 @@ impl<'a> Data<'a> {
         &self.summary.outline.arms
     }
 
-    /// " at ratio 8, hold 5us"; empty where nothing varies.
-    fn at(&self, setting: &Setting) -> String {
-        let name = self.name(setting);
-        if name.is_empty() { name } else { format!(" at {name}") }
-    }
-
     /// "ratio 8, hold 5us".
     fn name(&self, setting: &Setting) -> String {
         self.summary.outline.name(setting)

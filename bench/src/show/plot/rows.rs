@@ -333,7 +333,7 @@ const TICK: f64 = 110.0;
 /// A row for each curve, also for those that have no point.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
-    let told = |it: Estimate| axes.kind.told(&it);
+    let told = |it: Estimate| it.told(axes.kind.show, axes.kind.show);
     let remarks: Vec<String> =
         curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
     let names = curves.iter().map(|curve| curve.name.as_str());

@@ -63,7 +63,8 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     for (i, (arm, timeline)) in drawn.iter().enumerate() {
         draw_map(&mut svg, (arm, timeline), top + i as f64 * pitch, height);
     }
-    let at = data.at(setting);
+    let at = Some(data.name(setting)).filter(|name| !name.is_empty()).map(|name| format!(" at {name}"));
+    let at = at.unwrap_or_default();
     let vcpus = longest.on_pcpu.len();
     let some = if vcpus > MOST_ROWS {
         format!(
