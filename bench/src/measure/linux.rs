@@ -191,7 +191,14 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         ..Record::begun(origin, settings, run_delay, &outcome.kvm_stats, why)
     };
     match &seen.inside {
-        Some(Ok(inside)) => take_from_inside(&mut record, inside),
+        // Figures of a workload inside are those of the run.
+        Some(Ok(inside)) => {
+            record.figures = inside.figures.clone();
+            record.at_least = inside.at_least.clone();
+            record.distributions = inside.distributions.clone();
+            record.lock_events = inside.lock_events.clone();
+            record.inside = Some(inside.clone());
+        }
         _ => {
             for (name, (value, unit)) in heard.figures {
                 if let Some(event) = name.strip_prefix(LOCK_EVENT) {
@@ -211,15 +218,6 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         record.why.extend(why.0);
     }
     record
-}
-
-/// Figures of a workload inside are those of the run.
-fn take_from_inside(record: &mut Record, inside: &Record) {
-    record.figures = inside.figures.clone();
-    record.at_least = inside.at_least.clone();
-    record.distributions = inside.distributions.clone();
-    record.lock_events = inside.lock_events.clone();
-    record.inside = Some(Box::new(inside.clone()));
 }
 
 /// The code of a warning, and the name of what the guest's kernel complained of.

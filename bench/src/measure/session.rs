@@ -366,19 +366,16 @@ impl<'a> Session<'a> {
     }
 
     fn keep(&mut self, records: Vec<Record>) -> Result<()> {
-        self.directory.append(&lines(&records)?).map_err(|failure| self.with_what_is_kept(failure))?;
+        self.directory.append(&lines(&records)?).map_err(|failure| {
+            self.progress.finish();
+            let (kept, path) = (self.records.len(), self.directory.path.display());
+            let message = format!(
+                "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
+            );
+            Failure { message, ..failure }
+        })?;
         self.records.extend(records);
         Ok(())
-    }
-
-    /// A failure to write, with what is not lost by it.
-    fn with_what_is_kept(&self, failure: Failure) -> Failure {
-        self.progress.finish();
-        let (kept, path) = (self.records.len(), self.directory.path.display());
-        let message = format!(
-            "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
-        );
-        Failure { message, ..failure }
     }
 
     /// Time for the rest of this block and as many whole ones.
@@ -406,7 +403,6 @@ impl Session<'_> {
     fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Vec<Record>, Duration)> {
         let run = self.run_of(cell, place.block);
         let (ran, took) = self.ran(cell, place.block, &run);
-        let fails = |failure| in_cell(&cell.id, place.block, failure);
         let ran = kernels::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
             None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
@@ -416,7 +412,11 @@ impl Session<'_> {
         });
         let records = records.map_err(|failure| {
             self.progress.finish();
-            fails(failure)
+            let message = match failure.exit {
+                Exit::Interrupted => "interrupted: what was measured so far is kept".into(),
+                _ => format!("cell {} in block {}: {failure}", cell.id, place.block),
+            };
+            Failure { message, ..failure }
         })?;
         Ok((records, took))
     }
@@ -485,14 +485,6 @@ fn is_in(record: &Record, block: u32) -> bool {
 /// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest alongside its first.
 fn is_of(name: &str, arm: &str) -> bool {
     name.strip_prefix(arm).is_some_and(|rest| rest.is_empty() || rest.starts_with(BESIDE))
-}
-
-/// A failure with the cell that it happened in; an interruption needs none.
-fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
-    if failure.exit == Exit::Interrupted {
-        return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
-    }
-    Failure { message: format!("cell {id} in block {block}: {failure}"), ..failure }
 }
 
 #[cfg(test)]

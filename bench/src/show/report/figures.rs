@@ -21,21 +21,22 @@ const MOST_OPEN: usize = 24;
 
 /// The table that the terminal shows.
 pub(super) fn figures(summary: &Summary) -> Markup {
-    let of_kernels = summary.of_kernels;
+    let (of_kernels, grid) = (summary.of_kernels, table::grid(summary));
+    let table = if of_kernels {
+        let named = [grid.names_at, grid.names_at + 1];
+        fields("Figures", &grid.header, &named, &grid.lines, &grid.begins_group)
+    } else {
+        table_of_figures(summary, &grid)
+    };
     html! {
         p {
             "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary))
             @if of_kernels { ". What the guests print is their own word." }
             @else { ". How to read this table: " (READING_A_TABLE) " in Haltkick's source." }
         }
-        (if of_kernels { table_of_kernels(summary) } else { table_of_figures(summary) })
+        (table)
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
-}
-
-fn table_of_kernels(summary: &Summary) -> Markup {
-    let table::Grid { header, names_at, lines, begins_group, .. } = table::grid(summary);
-    fields("Figures", &header, &[names_at, names_at + 1], &lines, &begins_group)
 }
 
 /// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
@@ -141,8 +142,7 @@ fn picker(columns: &[Column]) -> Markup {
     }
 }
 
-fn table_of_figures(summary: &Summary) -> Markup {
-    let grid = table::grid(summary);
+fn table_of_figures(summary: &Summary, grid: &table::Grid) -> Markup {
     let columns = columns(summary, &grid.header, grid.names_at);
     let heads = html! {
         @for column in &columns {
