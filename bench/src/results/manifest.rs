@@ -23,7 +23,7 @@ pub(crate) const SCHEMA_VERSION: u32 = 2;
 const MOST_BYTES: u64 = 64 << 20;
 
 /// One experiment.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Manifest {
     /// "haltkick.manifest".
@@ -129,7 +129,7 @@ impl KernelFiles {
 }
 
 /// Origin of the plan.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ManifestSource {
     /// A path, or the name of a built-in experiment.

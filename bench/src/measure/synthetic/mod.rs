@@ -35,7 +35,7 @@ use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
 use crate::results::directory::Directory;
-use crate::results::manifest::{self, Manifest, ManifestSource};
+use crate::results::manifest::{self, Manifest};
 use crate::settings::{Settings, Supply};
 use crate::text::exit;
 
@@ -197,17 +197,12 @@ impl World {
         Manifest {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
-            started: "2026-01-01T00:00:00Z".into(),
-            command_line: vec![],
-            source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
             outline: plan.outline.clone(),
             kernels: kernels::files(plan).expect("kernels of a test are there"),
             files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
-            facts: BTreeMap::new(),
-            noise_after: None,
-            failed: vec![],
+            ..Manifest::default()
         }
     }
 

@@ -223,19 +223,15 @@ impl Figure {
         self.linux.is_some() && matches!(self.ours, Source::None)
     }
 
-    /// Whether it is called so, or a member of the family is.
-    fn is_called(&self, name: &str) -> bool {
-        let Some((before, behind)) = self.name.split_once('*') else { return self.name == name };
-        let key = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
-        key.is_some_and(|key| !key.is_empty())
-    }
-
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
-        let families = || FIGURES.iter().filter(|row| row.name.contains('*'));
         let exact = FIGURES.iter().find(|row| row.name == name);
+        // The key of a member stands in the place of the star, and is not empty.
+        let is_of_family = |row: &&Self| {
+            let parts = row.name.split_once('*').filter(|_| name.len() >= row.name.len());
+            parts.is_some_and(|(before, behind)| name.starts_with(before) && name.ends_with(behind))
+        };
         // The longer of two families' names says more.
-        let matching = || families().filter(|row| row.is_called(name)).max_by_key(|row| row.name.len());
-        exact.or_else(matching)
+        exact.or_else(|| FIGURES.iter().filter(is_of_family).max_by_key(|row| row.name.len()))
     }
 }
 
