@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_free_speeds_that_differ_by_design_are_no_disturbance_as_others_are() {
+    fn lock_free_speeds_disturb_nothing_if_they_differ_by_design_alone() {
         let summary = two_speeds(World::new(1).shape(Shape::LogNormal(0.01)), 10);
         check(&summary, &[("jumps", CheckOutcome::Passed, ""), ("drift", CheckOutcome::Passed, "")]);
         let speeds = &summary.calibration;

@@ -228,7 +228,6 @@ fn of_rows(summary: &Summary) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Shape, Sketch, World, plain};
-    use crate::record::Record;
     use crate::record::figures::EFFICIENCY;
     use crate::show::table;
 
