@@ -31,7 +31,6 @@ pub(crate) trait Ranked {
         of_key(low) + 0.0
     }
 
-    /// The middle figure.
     fn median(&self) -> f64 {
         let count = self.count();
         f64::midpoint(self.ranked((count - 1) / 2), self.ranked(count / 2))

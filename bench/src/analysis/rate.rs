@@ -87,7 +87,6 @@ impl Rate {
         })
     }
 
-    /// `self` over `below`.
     pub(crate) fn over(self, below: Self) -> Self {
         Self {
             per_second: self.per_second / below.per_second,

@@ -308,7 +308,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the word says that there is a difference.
     pub(crate) fn is_difference(self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
     }

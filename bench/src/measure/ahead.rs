@@ -41,7 +41,6 @@ impl Drop for End<'_, '_> {
 /// Runs that may be done and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;
 
-/// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) started: SystemTime,
@@ -82,7 +81,6 @@ pub(crate) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// Prepares for `jobs` threads.
     pub(crate) fn new(jobs: NonZeroUsize, simulate: Simulate<'a>, stop: &'a AtomicBool) -> Self {
         Self { jobs, simulate, stop, state: Mutex::default(), changed: Condvar::new() }
     }

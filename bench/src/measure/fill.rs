@@ -70,7 +70,6 @@ pub(super) fn explain_vcpus(vcpus: &[PerVcpu], why: &mut Why) {
     }
 }
 
-/// All figures of our own guest.
 fn figures(of: &OfOurs<'_>, why: &mut Why) -> Figures {
     let mut figures = Figures::default();
     for row in FIGURES {

@@ -161,7 +161,6 @@ fn judge_sleep(record: &mut Record) {
     }
 }
 
-/// Writes down what speaks against the run.
 pub(crate) fn judge(
     record: &mut Record,
     asked: OurGuest<'_>,

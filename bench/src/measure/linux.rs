@@ -232,7 +232,6 @@ fn complaint(kind: Complaint) -> (&'static str, &'static str) {
     }
 }
 
-/// Why a field is null, by its path.
 fn why(run: &Run, seen: &RunResult) -> Why {
     let mut why = Why::default();
     why.explain("timeline", "no scheduler notes it for Linux guests");

@@ -23,9 +23,7 @@ use crate::record::settings::Settings;
 
 pub(crate) use numbers::{Counts, Figures};
 
-/// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.run";
-/// Version of the record's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// One run of one guest: of our own, or of Linux.
@@ -225,7 +223,6 @@ impl Record {
         share.filter(|share| is_all && *share > OTHERS_SHARE_LIMIT)
     }
 
-    /// Something that speaks against the run.
     pub(crate) fn warn(&mut self, code: &str, message: String) {
         self.trusted = false;
         self.warnings.push(Warning { code: code.into(), message });

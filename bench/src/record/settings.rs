@@ -25,14 +25,12 @@ pub(crate) struct Settings(BTreeMap<String, Value>);
 /// A name among the settings of a record that is no row of the table of settings, with its description and its value.
 type Row = (&'static str, &'static str, fn(&Of<'_>) -> Known<Value>);
 
-/// A guest with its request and its outcome.
 struct Of<'a> {
     asked: OurGuest<'a>,
     outcome: &'a Outcome,
 }
 
 impl Settings {
-    /// The settings of our own guest.
     pub(crate) fn of_ours(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
         let it = Of { asked, outcome };
         let others = ROWS.iter().map(|(name, _, value)| (*name, value(&it)));
@@ -44,7 +42,6 @@ impl Settings {
         Self(values.map(told).collect())
     }
 
-    /// The settings of a Linux guest.
     pub(crate) fn of_linux(run: &Run, outcome: &LinuxOutcome, why: &mut Why) -> Self {
         let (guest, linux) = run.linux().expect("a run of Linux");
         let path = |path: &std::path::Path| path.display().to_string();

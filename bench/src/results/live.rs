@@ -283,7 +283,6 @@ impl View {
         serde_json::from_value(view).map_err(|_| FOREIGN.into())
     }
 
-    /// Whether the process says that it is done.
     pub(crate) fn is_ended(&self) -> bool {
         self.phase == "ended"
     }

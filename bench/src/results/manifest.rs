@@ -15,9 +15,7 @@ use crate::record::place::Place;
 use crate::results::directory::{MANIFEST, clean_json, read_records};
 use crate::text::exit::{Exit, Failure, Result};
 
-/// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
-/// Version of the manifest's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 /// Limit of a manifest; that of an experiment has about 16 KiB.
 const MOST_BYTES: u64 = 64 << 20;
@@ -141,7 +139,6 @@ pub(crate) struct ManifestSource {
 }
 
 impl Manifest {
-    /// Whether its arms are Linux kernels.
     pub(crate) fn has_kernels(&self) -> bool {
         !self.kernels.is_empty()
     }
@@ -201,7 +198,6 @@ impl Manifest {
         Ok(records)
     }
 
-    /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(MANIFEST);
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));

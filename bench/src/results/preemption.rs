@@ -49,7 +49,6 @@ pub(crate) struct Preemption {
     pub(crate) then: Vec<Then>,
 }
 
-/// A further preemption of a file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Then {
@@ -70,7 +69,6 @@ impl Preemption {
         Self { format: FORMAT, image_sha256: hash(image.elf()), ..Self::default() }
     }
 
-    /// Whether it was found in `image`.
     pub(crate) fn is_of(&self, image: &Image) -> bool {
         self.image_sha256 == hash(image.elf())
     }

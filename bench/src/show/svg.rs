@@ -63,7 +63,6 @@ pub(crate) struct Svg {
     body: String,
 }
 
-/// Position of a text relative to its point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -85,7 +84,6 @@ impl Svg {
         );
     }
 
-    /// The line of series `index`.
     pub(crate) fn path(&mut self, points: &[(f64, f64)], index: usize) {
         let (stroke, dash) = (colour(index), dash(index));
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
@@ -159,7 +157,6 @@ impl Svg {
         )
     }
 
-    /// The picture as a file of its own.
     pub(crate) fn file(&self) -> String {
         let (height, label) = (self.height, escape(&self.label));
         format!(
@@ -175,7 +172,6 @@ fn attribute(name: &str, value: &str) -> String {
     if value.is_empty() { String::new() } else { format!(" {name}=\"{value}\"") }
 }
 
-/// Text as HTML and SVG take it.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -24,7 +24,6 @@ pub(crate) use notes::Detail;
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// Between two columns.
 const GAP: &str = "  ";
 
 struct Field {

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::text::exit::{Failure, Result};
 
-/// Writes data to stdout.
 pub(crate) fn data(text: &str) -> Result<()> {
     is_taken(text).map(|_| ())
 }

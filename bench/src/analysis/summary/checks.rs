@@ -48,7 +48,6 @@ pub(crate) enum CheckOutcome {
     NotChecked,
 }
 
-/// A check before it has its name.
 type Finding = (CheckOutcome, String);
 
 fn passed(text: impl Into<String>) -> Finding {

@@ -86,7 +86,6 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
 }
 
-/// Whether any pair has a ratio.
 fn is_measured(pairs: &[Pair]) -> bool {
     pairs.iter().any(|pair| pair.ratio.is_some())
 }

@@ -69,7 +69,6 @@ struct Point {
 }
 
 impl Point {
-    /// Verdict of its interval.
     fn verdict(&self) -> Verdict {
         self.ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict)
     }

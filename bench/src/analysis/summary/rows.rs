@@ -160,7 +160,6 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
     })
 }
 
-/// The figures that a summary has.
 fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
     let mut names: BTreeSet<String> = BTreeSet::new();
     for (_, record) in records {

@@ -35,7 +35,6 @@ impl Situation {
     }
 }
 
-/// One preemption that was tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) rip: u64,
@@ -88,7 +87,6 @@ impl Parts {
         Self { idle: self.idle - idle, vmm: self.vmm - vmm, guest: self.guest - guest }
     }
 
-    /// Means over `all`.
     pub(crate) fn mean(all: impl ExactSizeIterator<Item = Self> + Clone) -> Self {
         let count = all.len().max(1) as f64;
         let mean = |part: fn(Self) -> f64| all.clone().map(part).sum::<f64>() / count;

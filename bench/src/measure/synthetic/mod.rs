@@ -41,7 +41,6 @@ use crate::text::exit;
 
 pub(crate) use outcome::{found, of as outcome_of, seen};
 
-/// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
 type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
 
@@ -188,7 +187,6 @@ impl World {
         records
     }
 
-    /// The summary of all records of the plan's blocks.
     pub(crate) fn summary(&self, plan: &Plan) -> Summary {
         Summary::new(&plan.outline, &self.records(plan))
     }
@@ -390,7 +388,6 @@ pub(crate) enum Shape {
     },
 }
 
-/// Source of the noise.
 pub(crate) struct Scatter {
     rng: ChaCha8Rng,
     /// The last value of the autoregressive process, in its deviations.

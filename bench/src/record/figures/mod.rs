@@ -63,7 +63,6 @@ pub(crate) enum Unit {
     Number,
 }
 
-/// The better direction of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
@@ -94,7 +93,6 @@ pub(crate) struct Column {
     pub(crate) gives_way: (Option<u8>, Option<u8>),
 }
 
-/// When a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     Always,
@@ -153,13 +151,11 @@ impl Figure {
         self
     }
 
-    /// Summaries have it.
     const fn center(mut self, center: Center) -> Self {
         self.center = Some(center);
         self
     }
 
-    /// Summaries have its estimate.
     const fn estimated(self, better: Better) -> Self {
         self.better(better).center(Center::HodgesLehmann)
     }

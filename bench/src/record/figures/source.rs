@@ -10,7 +10,6 @@ use haltkick_vmm::{
 use super::Members;
 use super::times::Times;
 
-/// A run of our own guest.
 pub(crate) struct OfOurs<'a> {
     pub(super) asked: OurGuest<'a>,
     pub(super) outcome: &'a Outcome,
@@ -19,7 +18,6 @@ pub(crate) struct OfOurs<'a> {
     pub(crate) times: Vec<Times<'a>>,
 }
 
-/// A run of a Linux guest.
 pub(crate) struct OfLinux<'a> {
     pub(crate) outcome: &'a LinuxOutcome,
     pub(crate) found: &'a Found,
@@ -111,7 +109,6 @@ impl<'a> OfOurs<'a> {
         })
     }
 
-    /// vCPUs that were taken off on purpose.
     pub(super) fn injected(&self) -> Known<ByActivity> {
         let reason = match self.asked.run.attribution {
             true => "no vCPU was to be descheduled on purpose",
@@ -177,7 +174,6 @@ impl<'a> OfOurs<'a> {
 }
 
 impl OfLinux<'_> {
-    /// A sum over the vCPUs.
     pub(super) fn sum(&self, value: impl Fn(&LinuxVcpu) -> Option<u64>) -> Known<f64> {
         if self.outcome.vcpus.is_empty() {
             return Err("the vCPUs' threads are QEMU's".into());

@@ -93,7 +93,6 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
     (summary.of_kernels && !lines.is_empty()).then(table)
 }
 
-/// A column of the table.
 enum Column {
     /// One of the terminal's that says the setting, the arm or the ratio, by its place.
     Of(usize),
@@ -289,7 +288,6 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
     headed(name, &heads, &rows)
 }
 
-/// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
     let header = table::LOCK_COSTS.map(String::from);
