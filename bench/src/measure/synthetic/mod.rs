@@ -316,16 +316,13 @@ impl Sketch {
         self
     }
 
-    pub(crate) fn text(&self, blocks: u32) -> String {
+    pub(crate) fn plan(&self, blocks: u32) -> Plan {
         let Self { head, grid, arms } = self;
-        format!(
+        let text = format!(
             "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
              [grid]\n{grid}{arms}"
-        )
-    }
-
-    pub(crate) fn plan(&self, blocks: u32) -> Plan {
-        let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
+        );
+        let source = Source { origin: "sketch.toml".into(), text };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");
         planned(&experiment).expect("a sketch is possible")
     }
