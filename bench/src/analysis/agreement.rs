@@ -80,7 +80,6 @@ impl Agreement {
         }
     }
 
-    /// In words.
     pub(crate) fn word(self) -> String {
         match self {
             Self::Agrees => "agrees".into(),

@@ -11,7 +11,6 @@ use crate::record::Record;
 use crate::record::figures::Better;
 use crate::record::place::Role;
 
-/// Warnings about them, for a summary.
 pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
     let hosts: BTreeSet<String> = records.iter().map(|record| record.host.identity()).collect();
     let mut warnings = Vec::new();

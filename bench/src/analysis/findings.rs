@@ -9,7 +9,6 @@ use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;
 use crate::text::quantity::significant;
 
-/// A sentence.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) text: String,
@@ -17,7 +16,6 @@ pub(crate) struct Finding {
     pub(crate) is_valid: bool,
 }
 
-/// The sentences.
 pub(crate) fn findings(summary: &Summary) -> Vec<Finding> {
     let of_comparisons = summary.outline.comparisons.iter().filter_map(|asked| {
         let of_it = summary.comparisons.iter().filter(|comparison| comparison.name == asked.name);
@@ -203,20 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn intervals_that_the_correction_takes_back_are_told_of() {
-        let plan = Sketch::two().axis("ratio", &RATIOS).compared().plan(3);
-        let records = valid(twice().shape(Shape::LogNormal(0.2)).records(&plan));
-        let text = findings(&Summary::new(&plan.outline, &records)).remove(0).text;
-        assert!(text.contains("by Holm's correction (1 is outside of the interval of "), "{text}");
-    }
-
-    #[test]
-    fn a_real_difference_is_told_with_its_interval_and_where() {
+    fn differences_are_told_with_intervals_and_what_the_correction_took_back() {
         let text = findings(&summary(&plan(), 1, 0.5)).remove(0).text;
         assert!(text.starts_with("b/a: slower, down to 0."), "{text}");
         for part in [" to ", "at ratio 12", "at 1 of 12 settings"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let few = Sketch::two().axis("ratio", &RATIOS).compared().plan(3);
+        let records = valid(twice().shape(Shape::LogNormal(0.2)).records(&few));
+        let text = findings(&Summary::new(&few.outline, &records)).remove(0).text;
+        assert!(text.contains("by Holm's correction (1 is outside of the interval of "), "{text}");
     }
 
     #[test]

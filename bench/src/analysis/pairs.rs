@@ -31,7 +31,6 @@ pub(crate) trait Ranked {
         of_key(low) + 0.0
     }
 
-    /// The middle figure.
     fn median(&self) -> f64 {
         let count = self.count();
         f64::midpoint(self.ranked((count - 1) / 2), self.ranked(count / 2))
@@ -100,7 +99,6 @@ impl Ranked for Differences {
     }
 }
 
-/// The values in their order.
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

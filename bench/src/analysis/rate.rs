@@ -33,10 +33,7 @@ impl Rate {
         match measure {
             Measure::Throughput | Measure::AllGuests | Measure::SlowestGuest => Self::of(record),
             Measure::SlowestVcpu => Self::counted(record.figure(FEWEST)?, record.figure(WINDOW)?),
-            Measure::LockCpu => {
-                let of_locks = Self::counted(record.figure(ACQUISITIONS)?, record.figure(LOCK_CPU)?)?;
-                Some(Self { resolution: resolution(record)?, ..of_locks })
-            }
+            Measure::LockCpu => Self::of_all(record, LOCK_CPU),
             // A figure that is not positive has no ratio to another.
             Measure::Figure(name) | Measure::Printed(name) => record.figure(name).and_then(Self::exact),
         }
@@ -48,6 +45,13 @@ impl Rate {
         let per_second = at_least_half / (ns / 1e9);
         let rate = Self { per_second, is_floor: sections == 0.0, resolution: 1.0 / at_least_half };
         (ns > 0.0).then_some(rate)
+    }
+
+    /// The rate of all sections of a run in the time that a figure has.
+    fn of_all(record: &Record, time: &str) -> Option<Self> {
+        let counted = Self::counted(record.figure(ACQUISITIONS)?, record.figure(time)?)?;
+        let is_timed = record.figure(COMPLETION).is_some();
+        Some(Self { resolution: if is_timed { 0.0 } else { counted.resolution }, ..counted })
     }
 
     /// A positive figure that counts no sections.
@@ -76,12 +80,13 @@ impl Rate {
 
     /// The throughput of a run, if it tells it.
     pub(crate) fn of(record: &Record) -> Option<Self> {
-        let counted = Self::counted(record.figure(ACQUISITIONS)?, record.figure(WINDOW)?)?;
-        let per_second = if counted.is_floor { counted.per_second } else { record.figure(THROUGHPUT)? };
-        Some(Self { per_second, resolution: resolution(record)?, ..counted })
+        let all = Self::of_all(record, WINDOW)?;
+        Some(Self {
+            per_second: if all.is_floor { all.per_second } else { record.figure(THROUGHPUT)? },
+            ..all
+        })
     }
 
-    /// `self` over `below`.
     pub(crate) fn over(self, below: Self) -> Self {
         Self {
             per_second: self.per_second / below.per_second,
@@ -89,11 +94,6 @@ impl Rate {
             resolution: self.resolution.hypot(below.resolution),
         }
     }
-}
-
-fn resolution(record: &Record) -> Option<f64> {
-    let acquisitions = record.figure(ACQUISITIONS)?;
-    Some(if record.figure(COMPLETION).is_some() { 0.0 } else { 1.0 / acquisitions.max(0.5) })
 }
 
 /// The least half of an interval of `rates`, on a logarithmic scale: what counting whole sections can tell.

@@ -122,10 +122,13 @@ impl Estimate {
 
     /// As a ratio: `1234x (1200 to 1270)`.
     pub(crate) fn as_ratio(&self) -> String {
-        let interval = self.interval.map_or(String::new(), |interval| {
-            format!(" ({} to {})", factor(interval.low), factor(interval.high))
-        });
-        format!("{}x{interval}", factor(self.hodges_lehmann))
+        self.told(|ratio| factor(ratio) + "x", factor)
+    }
+
+    /// In words for the figure and for the ends of its interval: `598 k (590 k to 601 k)`.
+    pub(crate) fn told(&self, figure: impl Fn(f64) -> String, end: impl Fn(f64) -> String) -> String {
+        let interval = self.interval.map(|it| format!(" ({} to {})", end(it.low), end(it.high)));
+        figure(self.hodges_lehmann) + &interval.unwrap_or_default()
     }
 
     /// Half the interval's width as a share of the estimate: the `x` of "+- x %".
@@ -305,7 +308,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the word says that there is a difference.
     pub(crate) fn is_difference(self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
     }

@@ -28,25 +28,19 @@ pub(crate) type Key = (u32, String);
 pub(crate) type Simulate<'a> =
     &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
 
-/// Ends, when dropped, the runs that threads are making or are to make: none is wanted then.
-pub(super) struct End<'s, 'a> {
-    pub(super) of: &'s Ahead<'a>,
-    /// Only where this thread panics: what it was making will never be done.
-    pub(super) by_panic_alone: bool,
-}
+/// Ends, when dropped, the runs that threads are making or are to make: none is wanted then, or this thread panics, and what it was
+/// making will never be done.
+pub(super) struct End<'s, 'a>(pub(super) &'s Ahead<'a>);
 
 impl Drop for End<'_, '_> {
     fn drop(&mut self) {
-        if !self.by_panic_alone || std::thread::panicking() {
-            self.of.end();
-        }
+        self.0.end();
     }
 }
 
 /// Runs that may be done and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;
 
-/// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) started: SystemTime,
@@ -74,18 +68,6 @@ impl AheadQueue {
             || self.under_way.contains_key(key)
             || self.waits.iter().any(|(waits, _)| waits == key)
     }
-
-    /// The next one to be made.
-    fn begin(&mut self, most: usize) -> Option<(Key, Run, Arc<VirtualTime>)> {
-        let is_wanted = self.waits.front().is_some_and(|(key, _)| Some(key) == self.wanted.as_ref());
-        if !is_wanted && self.done.len() + self.under_way.len() >= most {
-            return None;
-        }
-        let (key, run) = self.waits.pop_front()?;
-        let virtual_time = Arc::new(VirtualTime::default());
-        self.under_way.insert(key.clone(), Arc::clone(&virtual_time));
-        Some((key, run, virtual_time))
-    }
 }
 
 /// Threads that make runs on simulated machines before their turn comes.
@@ -99,7 +81,6 @@ pub(crate) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// Prepares for `jobs` threads.
     pub(crate) fn new(jobs: NonZeroUsize, simulate: Simulate<'a>, stop: &'a AtomicBool) -> Self {
         Self { jobs, simulate, stop, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -154,7 +135,7 @@ impl<'a> Ahead<'a> {
 
     /// Makes runs until the end: what each of the threads does.
     pub(crate) fn work(&self) {
-        let _end = End { of: self, by_panic_alone: true };
+        let _end = End(self);
         while let Some((key, run, virtual_time)) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
             let (result, story) = (self.simulate)(&run, virtual_time);
@@ -177,18 +158,22 @@ impl<'a> Ahead<'a> {
         }
     }
 
+    /// The next run to be made, once there is one that may be; none at the end.
     fn next(&self) -> Option<(Key, Run, Arc<VirtualTime>)> {
-        let most = self.jobs() + MOST_SPARE;
-        let mut state = self.state();
-        loop {
-            if state.ended {
-                return None;
-            }
-            if let Some(next) = state.begin(most) {
-                return Some(next);
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let waits = |state: &mut AheadQueue| {
+            let is_wanted = state.waits.front().is_some_and(|(key, _)| Some(key) == state.wanted.as_ref());
+            let has_room = state.done.len() + state.under_way.len() < self.jobs() + MOST_SPARE;
+            !state.ended && (state.waits.is_empty() || !is_wanted && !has_room)
+        };
+        let waited = self.changed.wait_while(self.state(), waits);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.ended {
+            return None;
         }
+        let (key, run) = state.waits.pop_front()?;
+        let virtual_time = Arc::new(VirtualTime::default());
+        state.under_way.insert(key.clone(), Arc::clone(&virtual_time));
+        Some((key, run, virtual_time))
     }
 
     fn state(&self) -> MutexGuard<'_, AheadQueue> {
@@ -273,22 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_taken_in_any_order_also_those_that_nobody_expected() {
-        let stop = AtomicBool::new(false);
-        let ahead = Ahead::new(FOUR, &failing, &stop);
-        std::thread::scope(|scope| {
-            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
-            ahead.expect(seeds(0..100));
-            for number in (0..100).rev().chain(200..203) {
-                assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
-            }
-            ahead.end();
-            assert!(!stop.load(Ordering::Relaxed), "all were taken");
-        });
-    }
-
-    #[test]
-    fn few_more_runs_are_made_ahead_than_there_are_threads() {
+    fn few_runs_are_made_ahead_and_taken_in_any_order() {
         let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
         let counted = |run: &Run, virtual_time| {
             begun.fetch_add(1, Ordering::Relaxed);
@@ -299,12 +269,14 @@ mod tests {
         std::thread::scope(|scope| {
             (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
             ahead.expect(seeds(0..100));
-            for taken in 1..=50 {
-                take(&ahead, taken);
+            // Also those that nobody expected.
+            for (taken, number) in (1..).zip((0..100).rev().chain(200..203)) {
+                assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
                 let begun = begun.load(Ordering::Relaxed);
-                assert!((taken as usize..=taken as usize + 1 + most).contains(&begun), "{begun} for {taken}");
+                assert!((taken..=taken + 1 + most).contains(&begun), "{begun} for {taken}");
             }
             ahead.end();
+            assert!(!stop.load(Ordering::Relaxed), "all were taken");
         });
     }
 

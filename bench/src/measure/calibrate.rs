@@ -191,7 +191,6 @@ fn alike<'a>(
     })
 }
 
-/// The calibration of earlier runs.
 fn of_records(run: &Run, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
     let record = alike(run, plan, records.iter(), host).next()?;
     Some(Calibration {
@@ -250,7 +249,8 @@ mod tests {
     fn calibration_is_that_of_this_host_and_of_no_other() {
         let plan = Sketch::new().arm("a", "tas").plan(1);
         let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
-        let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
+        let world =
+            |(id, rate)| World::new(1).host_id(Some(id)).adjust(move |_, outcome| outcome.work_rate = rate);
         let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
         for (id, rate) in hosts {
             let (given, measured) = given(&plan, &records, id);
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_record_calibrates_only_cells_that_ask_for_the_same() {
         let plan = mixed();
-        let records = World::new(1).host_id(Some("host-a")).work_rate(55).records(&plan);
+        let records = World::new(1).adjust(|_, outcome| outcome.work_rate = 55).records(&plan);
         let of_third: Vec<Record> =
             records.into_iter().filter(|record| record.placed().cell_id == "third").collect();
         let (given, _) = given(&plan, &of_third, "host-a");

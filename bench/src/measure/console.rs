@@ -12,9 +12,7 @@ use crate::record::figures::{LOCK_EVENT, check_name};
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";
-/// A line that is longer is refused.
 const LONGEST_LINE: usize = 256;
-/// A unit that is longer is none.
 const LONGEST_UNIT: usize = 32;
 /// As many names are told apart, those of lock events included.
 const MOST_FIGURES: usize = 512;

@@ -65,7 +65,6 @@ fn run_and_tell(
     (found.all(), story.unwrap_or_default())
 }
 
-/// Runs one cell on `host`.
 pub(crate) fn run_cell(
     engine: Engine<'_>,
     watcher: Watcher<'_>,

@@ -70,7 +70,6 @@ pub(super) fn explain_vcpus(vcpus: &[PerVcpu], why: &mut Why) {
     }
 }
 
-/// All figures of our own guest.
 fn figures(of: &OfOurs<'_>, why: &mut Why) -> Figures {
     let mut figures = Figures::default();
     for row in FIGURES {
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_counted_beyond_all_numbers_has_a_record() {
-        let mut outcome = crate::measure::synthetic::outcome_of(Run::default().our(0), 1e6, 1 << 20);
+        let mut outcome = crate::measure::synthetic::outcome_of(Run::default().our(0), 1e6);
         let most = u64::MAX;
         outcome.hint =
             Some(HintCheck { moved_while_marked: most, still_while_unmarked: most, ..HintCheck::default() });

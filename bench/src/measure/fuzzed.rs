@@ -33,7 +33,6 @@ static ORIGIN: LazyLock<Origin> = LazyLock::new(|| {
     Origin::new(SystemTime::UNIX_EPOCH, host, Err("nobody looks".into()))
 });
 
-/// The run that was asked for.
 fn asked() -> Run {
     let guests = vec![Guest { vcpus: 3, ..Guest::default() }];
     Run { cpus: vec![0, 1], guests, ..Run::default() }
@@ -41,10 +40,9 @@ fn asked() -> Run {
 
 /// The outcome of a run that went as it should.
 pub(crate) fn good() -> Outcome {
-    outcome_of(asked().our(0), 1e6, 1 << 20)
+    outcome_of(asked().our(0), 1e6)
 }
 
-/// The record of an outcome.
 pub(crate) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     let run = asked();
     let outcomes = vec![AnyOutcome::Ours(Box::new(outcome.clone()))];

@@ -60,7 +60,6 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Hears one line of the console.
     pub(crate) fn hear(&mut self, line: &str) {
         if self.fault.is_none()
             && let Err(fault) = self.take(line)

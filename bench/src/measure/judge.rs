@@ -161,7 +161,6 @@ fn judge_sleep(record: &mut Record) {
     }
 }
 
-/// Writes down what speaks against the run.
 pub(crate) fn judge(
     record: &mut Record,
     asked: OurGuest<'_>,
@@ -220,24 +219,11 @@ pub(crate) fn judge(
 mod tests {
     use std::time::Duration;
 
-    use haltkick_vmm::{Fold, OurGuest, Ours, VcpuOutcome, WorkSpeed};
+    use haltkick_vmm::{Fold, Ours, VcpuOutcome, WorkSpeed};
 
     use super::*;
     use crate::host::noise::Noise;
     use crate::measure::synthetic::{Sketch, World};
-
-    /// The warnings of a run whose vCPUs work at these shares of the promised speed.
-    fn codes(speeds: &'static [f64]) -> Vec<String> {
-        codes_with(|_, outcome| {
-            let speed = |over_promised: &f64| Some(WorkSpeed { over_promised: *over_promised, pieces: 100 });
-            outcome.work = speeds.iter().map(speed).collect();
-        })
-    }
-
-    /// The warnings of a run whose outcomes are adjusted.
-    fn codes_with(adjust: impl Fn(OurGuest<'_>, &mut Outcome) + Send + Sync + 'static) -> Vec<String> {
-        codes_of(&World::new(1).adjust(adjust).records(&Sketch::new().arm("a", "tas").plan(1)))
-    }
 
     fn codes_of(records: &[Record]) -> Vec<String> {
         let of_arm = records.iter().find(|record| record.placed().arm == "a").unwrap();
@@ -247,38 +233,39 @@ mod tests {
 
     #[test]
     fn a_run_whose_work_is_not_what_was_promised_is_not_trusted() {
-        assert_eq!(codes(&[1.0, 0.98, 1.02]), [""; 0]);
-        assert_eq!(codes(&[0.96, 0.96]), ["work-off"]);
-        assert_eq!(codes(&[12.0, 12.0]), ["work-off"]);
-        assert_eq!(codes(&[0.96, 1.0, 1.02]), ["work-uneven"], "one pCPU is slow");
-        assert_eq!(codes(&[]), [""; 0], "what could not be measured is told in the record");
-    }
-
-    #[test]
-    fn pieces_too_short_for_exact_timing_are_not_judged() {
-        let codes = |hold: u64, speed: f64| {
+        // Lengths of sections, and speeds of the vCPUs' work as shares of the promised one.
+        let cases: [(u64, &'static [f64], &[&str]); 8] = [
+            (1000, &[1.0, 0.98, 1.02], &[]),
+            (1000, &[0.96, 0.96], &["work-off"]),
+            (1000, &[12.0, 12.0], &["work-off"]),
+            // One pCPU is slow.
+            (1000, &[0.96, 1.0, 1.02], &["work-uneven"]),
+            // What could not be measured is told in the record.
+            (1000, &[], &[]),
+            // Short pieces are not timed exactly.
+            (200, &[1.09], &[]),
+            (200, &[1.2], &["work-off"]),
+            (2000, &[1.04], &["work-off"]),
+        ];
+        for (hold_ns, speeds, codes) in cases {
             let world = World::new(1).adjust(move |_, outcome| {
-                outcome.work = vec![Some(WorkSpeed { over_promised: speed, pieces: 100 })];
+                let work = speeds.iter().map(|it| WorkSpeed { over_promised: *it, pieces: 100 });
+                outcome.work = work.map(Some).collect();
             });
-            let mut plan = Sketch::new().arm("a", "tas").plan(1);
-            for cell in plan.points.iter_mut().flat_map(|point| &mut point.arms) {
-                let ours = cell.run.guests[0].ours_mut().unwrap();
-                (ours.hold, ours.think) = (Duration::from_nanos(hold), Duration::ZERO);
-            }
-            codes_of(&world.records(&plan))
-        };
-        assert_eq!(codes(200, 1.09), [""; 0]);
-        assert_eq!(codes(200, 1.2), ["work-off"]);
-        assert_eq!(codes(2000, 1.04), ["work-off"]);
+            let settings = format!("lock = 'tas'\nhold = '{hold_ns}ns'\nthink = '0ns'");
+            let plan = Sketch::new().arm_with("a", &settings).plan(1);
+            assert_eq!(codes_of(&world.records(&plan)), codes, "{hold_ns} ns at {speeds:?}");
+        }
     }
 
     #[test]
     fn more_lock_free_work_than_the_pcpus_can_do_is_not_trusted() {
         let level = |factor: u64| {
-            codes_with(move |asked, outcome| {
+            let world = World::new(1).adjust(move |asked, outcome| {
                 let lock_free = outcome.vcpus.iter_mut().filter(|_| asked.ours.lock == "none");
                 lock_free.for_each(|vcpu| vcpu.acquisitions = vcpu.acquisitions * factor / 100);
-            })
+            });
+            codes_of(&world.records(&Sketch::new().arm("a", "tas").plan(1)))
         };
         assert_eq!(level(70), [""; 0], "slices, exits and stamps take their part");
         assert_eq!(level(140), ["work-off"]);

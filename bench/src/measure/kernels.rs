@@ -137,7 +137,6 @@ mod tests {
     use crate::text::exit::Exit;
     use haltkick_vmm::LinuxEnd;
 
-    const BLOCKS: u32 = 8;
     const TEXT: &str = "format = 1\nname = 'k'\ntitle = 'Kernels'\nblocks = 8\n\
         [settings]\nkernel = 'kernel'\nratio = 2\n[grid]\nslice = ['1ms', '4ms']\n\
         [[arm]]\nname = 'pv'\n[[arm]]\nname = 'nopvspin'\nnopvspin = true\n\
@@ -145,7 +144,7 @@ mod tests {
         [[compare]]\nname = 'kicks'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:lock_event.pv_kick_wake'\n\
         [control]\narm = 'pv'\nslice = '1ms'\n";
     const ONCE: Rule =
-        Rule { blocks: BLOCKS, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
+        Rule { blocks: 8, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
     fn plan_of(scratch: &Scratch, text: &str) -> Plan {
         let origin = scratch.path().join("k.toml").display().to_string();

@@ -28,7 +28,6 @@ const LAST_LINES: usize = 40;
 /// Characters of a kernel's complaint that are told.
 const LONGEST_COMPLAINT: usize = 200;
 
-/// The outcome of the only guest.
 fn outcome_of(found: &Found) -> &LinuxOutcome {
     match &found.guests[0].result {
         Ok(AnyOutcome::Linux(outcome)) => outcome,
@@ -138,7 +137,8 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     let mut record = unjudged(run, seen, (origin, place));
     judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
-        let code = if is_emulated(run) { "emulated" } else { "interpreted" };
+        let is_emulated = run.engine == Engine::Qemu(Accelerator::Tcg);
+        let code = if is_emulated { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
     }
     for (kind, (times, first)) in &outcome.complaints {
@@ -192,7 +192,14 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         ..Record::begun(origin, settings, run_delay, &outcome.kvm_stats, why)
     };
     match &seen.inside {
-        Some(Ok(inside)) => take_from_inside(&mut record, inside),
+        // Figures of a workload inside are those of the run.
+        Some(Ok(inside)) => {
+            record.figures = inside.figures.clone();
+            record.at_least = inside.at_least.clone();
+            record.distributions = inside.distributions.clone();
+            record.lock_events = inside.lock_events.clone();
+            record.inside = Some(inside.clone());
+        }
         _ => {
             for (name, (value, unit)) in heard.figures {
                 if let Some(event) = name.strip_prefix(LOCK_EVENT) {
@@ -214,15 +221,6 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
     record
 }
 
-/// Figures of a workload inside are those of the run.
-fn take_from_inside(record: &mut Record, inside: &Record) {
-    record.figures = inside.figures.clone();
-    record.at_least = inside.at_least.clone();
-    record.distributions = inside.distributions.clone();
-    record.lock_events = inside.lock_events.clone();
-    record.inside = Some(Box::new(inside.clone()));
-}
-
 /// The code of a warning, and the name of what the guest's kernel complained of.
 fn complaint(kind: Complaint) -> (&'static str, &'static str) {
     match kind {
@@ -235,7 +233,6 @@ fn complaint(kind: Complaint) -> (&'static str, &'static str) {
     }
 }
 
-/// Why a field is null, by its path.
 fn why(run: &Run, seen: &RunResult) -> Why {
     let mut why = Why::default();
     why.explain("timeline", "no scheduler notes it for Linux guests");
@@ -255,11 +252,6 @@ fn why(run: &Run, seen: &RunResult) -> Why {
         why.explain("inside", reason.clone());
     }
     why
-}
-
-/// Whether the kernel runs on CPUs that QEMU emulates, which have no paravirtual features.
-fn is_emulated(run: &Run) -> bool {
-    run.engine == Engine::Qemu(Accelerator::Tcg)
 }
 
 #[cfg(test)]

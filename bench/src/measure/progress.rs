@@ -35,7 +35,6 @@ const LONG: Duration = Duration::from_secs(3);
 /// How often a simulation without a terminal says how far it is.
 const SAYS_EVERY: Duration = Duration::from_secs(15);
 
-/// How far an experiment is.
 #[derive(Debug)]
 pub(crate) struct Progress {
     on_terminal: bool,
@@ -131,7 +130,6 @@ impl Progress {
         }
     }
 
-    /// Time that a cell will take.
     pub(crate) fn estimate(&self, cell: Planned<'_>) -> Duration {
         let known = u32::try_from(self.took.len()).unwrap_or(u32::MAX);
         match self.took.get(cell.id).and_then(Took::mean) {

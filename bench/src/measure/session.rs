@@ -27,15 +27,6 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::patience;
 
-/// Remaining attempts at a cell.
-#[derive(Clone, Copy, Debug)]
-struct Retries {
-    left: u32,
-    /// No attempt begins that would end later after the start of the experiment.
-    until: Option<Duration>,
-}
-
-/// A running experiment.
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) engine: Engine<'a>,
@@ -81,7 +72,7 @@ impl<'a> Session<'a> {
                 scope.spawn(|| simulators.work());
             }
             // Whatever becomes of the work, the scope waits for the threads.
-            let _end = End { of: simulators, by_panic_alone: false };
+            let _end = End(simulators);
             work(self)
         })
     }
@@ -262,8 +253,7 @@ impl<'a> Session<'a> {
             }
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
-            let retries = Retries { left: rule.retries, until };
-            self.run_cell(cell, (block, first + at), self.cut_off(cell, block), retries)?;
+            self.run_cell(cell, (block, first + at), rule.retries, until)?;
         }
         self.directory.sync()?;
         self.progress.block_done(block, rule.blocks, self.time_left(&[], blocks - block - 1));
@@ -271,16 +261,17 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
-    /// another one depends on what else ran, never on the cell's own figures. It counts in the place of what `replaces` names.
+    /// another one depends on what else ran, never on the cell's own figures. No further attempt begins that would end later than
+    /// `until` after the start of the experiment.
     fn run_cell(
         &mut self,
         cell: &Cell,
         (block, order_index): (u32, u64),
-        replaces: Vec<String>,
-        mut retries: Retries,
+        mut retries: u32,
+        until: Option<Duration>,
     ) -> Result<()> {
-        let place = cell.place(&self.plan.outline.experiment, block, order_index);
-        let mut place = Place { replaces, ..place };
+        let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
+        place.replaces = self.cut_off(cell, block);
         let mut together = Duration::ZERO;
         let mut has_record = false;
         loop {
@@ -291,12 +282,12 @@ impl<'a> Session<'a> {
             self.keep(records)?;
             together += took;
             self.note_attempt(disturbed, !place.replaces.is_empty());
-            let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !disturbed || retries.left == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
+            let late = until.is_some_and(|until| self.progress.elapsed() + took > until);
+            if !disturbed || retries == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
                 self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
-            retries.left -= 1;
+            retries -= 1;
             place.replaces.extend(run_id);
         }
     }
@@ -374,21 +365,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes down what was found.
     fn keep(&mut self, records: Vec<Record>) -> Result<()> {
-        self.directory.append(&lines(&records)?).map_err(|failure| self.with_what_is_kept(failure))?;
+        self.directory.append(&lines(&records)?).map_err(|failure| {
+            self.progress.finish();
+            let (kept, path) = (self.records.len(), self.directory.path.display());
+            let message = format!(
+                "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
+            );
+            Failure { message, ..failure }
+        })?;
         self.records.extend(records);
         Ok(())
-    }
-
-    /// A failure to write, with what is not lost by it.
-    fn with_what_is_kept(&self, failure: Failure) -> Failure {
-        self.progress.finish();
-        let (kept, path) = (self.records.len(), self.directory.path.display());
-        let message = format!(
-            "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
-        );
-        Failure { message, ..failure }
     }
 
     /// Time for the rest of this block and as many whole ones.
@@ -402,7 +389,6 @@ impl<'a> Session<'a> {
 
 /// One run of a cell.
 impl Session<'_> {
-    /// The run of a cell in `block`.
     fn run_of(&self, cell: &Cell, block: u32) -> Run {
         let mut run = cell.run.clone();
         let seed = self.plan.seed.wrapping_add(u64::from(block));
@@ -414,11 +400,9 @@ impl Session<'_> {
         run
     }
 
-    /// One run of a cell, and how long it took.
     fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Vec<Record>, Duration)> {
         let run = self.run_of(cell, place.block);
         let (ran, took) = self.ran(cell, place.block, &run);
-        let fails = |failure| in_cell(&cell.id, place.block, failure);
         let ran = kernels::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
             None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
@@ -428,12 +412,15 @@ impl Session<'_> {
         });
         let records = records.map_err(|failure| {
             self.progress.finish();
-            fails(failure)
+            let message = match failure.exit {
+                Exit::Interrupted => "interrupted: what was measured so far is kept".into(),
+                _ => format!("cell {} in block {}: {failure}", cell.id, place.block),
+            };
+            Failure { message, ..failure }
         })?;
         Ok((records, took))
     }
 
-    /// The records of our own guests.
     fn of_ours(&self, cell: &Cell, place: &Place, run: &Run, found: &Found, origin: &Origin) -> Vec<Record> {
         let lock_free = match &cell.ideal {
             Some(id) => match self.lock_free(id, place.block) {
@@ -491,7 +478,6 @@ impl Session<'_> {
     }
 }
 
-/// Whether a record is of `block`.
 fn is_in(record: &Record, block: u32) -> bool {
     record.place.as_ref().is_some_and(|place| place.block == block)
 }
@@ -501,18 +487,9 @@ fn is_of(name: &str, arm: &str) -> bool {
     name.strip_prefix(arm).is_some_and(|rest| rest.is_empty() || rest.starts_with(BESIDE))
 }
 
-/// A failure with the cell that it happened in; an interruption needs none.
-fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
-    if failure.exit == Exit::Interrupted {
-        return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
-    }
-    Failure { message: format!("cell {id} in block {block}: {failure}"), ..failure }
-}
-
 #[cfg(test)]
 mod tests;
 
-/// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     /// Blocks that are planned.

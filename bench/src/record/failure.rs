@@ -56,7 +56,6 @@ pub(crate) struct Asked {
 }
 
 impl FailureRecord {
-    /// The record of a guest that ended in `failure`.
     pub(crate) fn new(
         asked: OurGuest<'_>,
         failure: &Failure,

@@ -23,9 +23,7 @@ use crate::record::settings::Settings;
 
 pub(crate) use numbers::{Counts, Figures};
 
-/// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.run";
-/// Version of the record's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// One run of one guest: of our own, or of Linux.
@@ -182,7 +180,6 @@ impl Record {
         self.why.get(name).or_else(family).map(String::as_str)
     }
 
-    /// The unit of a figure.
     pub(crate) fn unit(&self, name: &str) -> &str {
         let of_row = || Figure::find(name).map_or(Unit::Count.word(), |row| row.unit.word());
         self.units.get(name).map_or_else(of_row, String::as_str)
@@ -213,7 +210,6 @@ impl Record {
         share.filter(|share| is_all && *share > OTHERS_SHARE_LIMIT)
     }
 
-    /// Something that speaks against the run.
     pub(crate) fn warn(&mut self, code: &str, message: String) {
         self.trusted = false;
         self.warnings.push(Warning { code: code.into(), message });

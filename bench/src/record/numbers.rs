@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-/// Numbers by name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(transparent)]
 pub(crate) struct Numbers<V>(BTreeMap<String, V>);
@@ -13,7 +12,6 @@ pub(crate) struct Numbers<V>(BTreeMap<String, V>);
 /// Figures by name; null: this run cannot tell.
 pub(crate) type Figures = Numbers<Option<f64>>;
 
-/// Counts by name.
 pub(crate) type Counts = Numbers<f64>;
 
 impl<V: Copy + Into<Option<f64>>> Numbers<V> {
@@ -21,7 +19,6 @@ impl<V: Copy + Into<Option<f64>>> Numbers<V> {
         self.0.get(name).copied().and_then(Into::into)
     }
 
-    /// Notes a number.
     pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<V>) {
         self.0.insert(name.into(), value.into());
     }

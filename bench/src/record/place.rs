@@ -77,14 +77,3 @@ pub(crate) fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_fit_for_shells_and_file_names() {
-        assert_eq!(slug("qspinlock PV on"), "qspinlock-pv-on");
-        assert_eq!(slug("+3 % (hold=1.03us)"), "3-hold-1.03us");
-    }
-}

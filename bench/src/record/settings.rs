@@ -25,14 +25,12 @@ pub(crate) struct Settings(BTreeMap<String, Value>);
 /// A name among the settings of a record that is no row of the table of settings, with its description and its value.
 type Row = (&'static str, &'static str, fn(&Of<'_>) -> Known<Value>);
 
-/// A guest with its request and its outcome.
 struct Of<'a> {
     asked: OurGuest<'a>,
     outcome: &'a Outcome,
 }
 
 impl Settings {
-    /// The settings of our own guest.
     pub(crate) fn of_ours(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
         let it = Of { asked, outcome };
         let others = ROWS.iter().map(|(name, _, value)| (*name, value(&it)));
@@ -44,7 +42,6 @@ impl Settings {
         Self(values.map(told).collect())
     }
 
-    /// The settings of a Linux guest.
     pub(crate) fn of_linux(run: &Run, outcome: &LinuxOutcome, why: &mut Why) -> Self {
         let (guest, linux) = run.linux().expect("a run of Linux");
         let path = |path: &std::path::Path| path.display().to_string();
@@ -94,12 +91,10 @@ impl Settings {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text, or none.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str()
     }
 
-    /// A number, or none.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.as_u64()
     }
@@ -109,7 +104,6 @@ impl Settings {
         self.number(name).unwrap_or_default()
     }
 
-    /// Whether a switch is on.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.get(name).and_then(Value::as_bool).unwrap_or_default()
     }
@@ -146,12 +140,8 @@ impl Settings {
 
     /// The first file that a simulation reads, of the machine, the host and the schedule, that is another one for `run`.
     pub(crate) fn other_file(&self, run: &Run) -> Option<&'static str> {
-        let files = [
-            ("machine", run.engine.machine().map(|machine| hash(&machine.text)), "machine_sha256"),
-            ("host", run.host.as_ref().map(|host| hash(&host.text)), "host_sha256"),
-            ("schedule", run.schedule.as_ref().map(|it| it.sha256.clone()), "schedule_sha256"),
-        ];
-        files.into_iter().find(|(_, is, was)| is.as_deref() != self.text(was)).map(|(file, ..)| file)
+        let is_other = |file: &&str| sha256_of(run, file).as_deref() != self.text(&format!("{file}_sha256"));
+        ["machine", "host", "schedule"].into_iter().find(is_other)
     }
 
     /// Mean work in a section and after it.
@@ -171,6 +161,15 @@ fn recorded() -> impl Iterator<Item = (&'static str, &'static str, Told)> {
         InRecord::As(name, value) => Some((name, setting.about.unwrap_or(setting.help), value)),
         InRecord::At(_) | InRecord::No(_) => None,
     })
+}
+
+/// The SHA-256 of a file that a simulation reads: that of the machine, of the host or of the schedule.
+fn sha256_of(run: &Run, file: &str) -> Option<String> {
+    match file {
+        "machine" => run.engine.machine().map(|machine| hash(&machine.text)),
+        "host" => run.host.as_ref().map(|host| hash(&host.text)),
+        _ => run.schedule.as_ref().map(|schedule| schedule.sha256.clone()),
+    }
 }
 
 /// Files of machines and hosts that a run reads, by the SHA-256 of their text.
@@ -205,22 +204,14 @@ static ROWS: &[Row] = &[
     (
         "machine_sha256",
         "SHA-256 of the machine's file; `files`, in the record of a run by itself or in manifest.json, has the text.",
-        |it| {
-            given(
-                it.asked.run.engine.machine().map(|machine| hash(&machine.text)),
-                "a machine that is not simulated",
-            )
-        },
+        |it| given(sha256_of(it.asked.run, "machine"), "a machine that is not simulated"),
     ),
     ("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
-        given(it.asked.run.host.as_ref().map(|host| hash(&host.text)), "no model of a host schedules")
+        given(sha256_of(it.asked.run, "host"), "no model of a host schedules")
     }),
     ("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
     ("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
-        given(
-            it.asked.run.schedule.as_ref().map(|schedule| schedule.sha256.clone()),
-            "no schedule was repeated",
-        )
+        given(sha256_of(it.asked.run, "schedule"), "no schedule was repeated")
     }),
     (
         "spin_rounds",

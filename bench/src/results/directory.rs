@@ -272,9 +272,6 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
 
 /// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so none keeps a control character but the ends
 /// of lines.
-///
-/// # Errors
-/// Where the text is no JSON.
 pub(crate) fn clean_json(text: &str) -> serde_json::Result<Value> {
     let mut value = serde_json::from_str(text)?;
     clean_value(&mut value);

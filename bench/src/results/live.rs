@@ -34,15 +34,12 @@ impl LiveFile {
     pub(crate) fn of_process() -> Result<Self> {
         let directory = of_user().and_then(|path| prepare(&path).map(|()| path));
         let path = directory.map_err(unwritable)?.join(name_of(std::process::id()));
-        let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
-        Ok(Self { live, path: None })
+        Ok(Self { live: create(&path)?, path: None })
     }
 
-    /// For an experiment in `directory`.
     pub(crate) fn within(directory: &Path) -> Result<Self> {
         let path = directory.join(format!("{PREFIX}{}", name_of(std::process::id())));
-        let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
-        Ok(Self { live, path: Some(path) })
+        Ok(Self { live: create(&path)?, path: Some(path) })
     }
 
     pub(crate) fn live(&self) -> Arc<Live> {
@@ -92,7 +89,6 @@ impl FoundLive {
         Ok(Self { path: path.to_owned(), file: File::open(path)? })
     }
 
-    /// How things are now.
     pub(crate) fn read(&self) -> Result<View> {
         let view = read_live(&self.file).and_then(|line| View::of_line(&line));
         view.map_err(|why| Failure::usage(format!("{} {why}", self.path.display())))
@@ -124,13 +120,14 @@ fn in_results(directory: &Path) -> Result<FoundLive> {
 }
 
 /// A new file, whatever an earlier process of the same number has left.
-fn create(path: &Path) -> io::Result<Arc<Live>> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
-    Live::new(file).map(Arc::new)
+fn create(path: &Path) -> Result<Arc<Live>> {
+    let removed = match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let created =
+        removed.and_then(|()| OpenOptions::new().append(true).create_new(true).mode(0o600).open(path));
+    created.and_then(Live::new).map(Arc::new).map_err(|error| unwritable(with(path, error)))
 }
 
 fn name_of(process: u32) -> String {
@@ -269,10 +266,7 @@ fn cleaned<'de, D: Deserializer<'de>>(text: D) -> std::result::Result<String, D:
 }
 
 impl View {
-    /// A line that a run wrote, without rates.
-    ///
-    /// # Errors
-    /// Why it is none: the rest of a sentence about its file.
+    /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
         const FOREIGN: &str = "is not the live view of a run";
         let view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
@@ -289,7 +283,6 @@ impl View {
         serde_json::from_value(view).map_err(|_| FOREIGN.into())
     }
 
-    /// Whether the process says that it is done.
     pub(crate) fn is_ended(&self) -> bool {
         self.phase == "ended"
     }

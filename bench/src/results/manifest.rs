@@ -1,6 +1,6 @@
 //! `manifest.json`: what was planned, by which program, on which host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use haltkick_vmm::{input, printable};
@@ -15,15 +15,13 @@ use crate::record::place::Place;
 use crate::results::directory::{MANIFEST, clean_json, read_records};
 use crate::text::exit::{Exit, Failure, Result};
 
-/// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
-/// Version of the manifest's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 /// Limit of a manifest; that of an experiment has about 16 KiB.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// One experiment.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Manifest {
     /// "haltkick.manifest".
@@ -129,7 +127,7 @@ impl KernelFiles {
 }
 
 /// Origin of the plan.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ManifestSource {
     /// A path, or the name of a built-in experiment.
@@ -140,14 +138,7 @@ pub(crate) struct ManifestSource {
     pub(crate) overrides: Vec<String>,
 }
 
-impl FailedRun {
-    fn is_of(&self, (cell_id, block): (&str, u32)) -> bool {
-        self.cell_id == cell_id && self.block == block
-    }
-}
-
 impl Manifest {
-    /// Whether its arms are Linux kernels.
     pub(crate) fn has_kernels(&self) -> bool {
         !self.kernels.is_empty()
     }
@@ -163,10 +154,12 @@ impl Manifest {
         failed: Vec<FailedRun>,
         recorded: impl IntoIterator<Item = &'a Place>,
     ) {
-        self.failed.retain(|known| !failed.iter().any(|new| known.is_of((&new.cell_id, new.block))));
+        let recorded: BTreeSet<(&str, u32)> =
+            recorded.into_iter().map(|place| (place.cell_id.as_str(), place.block)).collect();
+        self.failed
+            .retain(|it| !failed.iter().any(|new| (&new.cell_id, new.block) == (&it.cell_id, it.block)));
         self.failed.extend(failed);
-        let places: Vec<&Place> = recorded.into_iter().collect();
-        self.failed.retain(|run| !places.iter().any(|place| run.is_of((&place.cell_id, place.block))));
+        self.failed.retain(|it| !recorded.contains(&(it.cell_id.as_str(), it.block)));
     }
 
     /// The id of each cell with failed runs, and a warning of them.
@@ -205,7 +198,6 @@ impl Manifest {
         Ok(records)
     }
 
-    /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(MANIFEST);
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));

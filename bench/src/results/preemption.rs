@@ -19,7 +19,6 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Most time that a run is looked at for.
 const MOST_NS: u64 = 60_000_000_000;
 
-/// The file.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preemption {
@@ -50,7 +49,6 @@ pub(crate) struct Preemption {
     pub(crate) then: Vec<Then>,
 }
 
-/// A further preemption of a file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Then {
@@ -71,12 +69,10 @@ impl Preemption {
         Self { format: FORMAT, image_sha256: hash(image.elf()), ..Self::default() }
     }
 
-    /// Whether it was found in `image`.
     pub(crate) fn is_of(&self, image: &Image) -> bool {
         self.image_sha256 == hash(image.elf())
     }
 
-    /// The file's text.
     pub(crate) fn text(&self) -> String {
         let Self {
             format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
@@ -122,7 +118,6 @@ impl Preemption {
         Ok(read)
     }
 
-    /// The settings that it was found with.
     pub(crate) fn settings(&self) -> std::result::Result<Settings, String> {
         let mut settings = Settings::default();
         for (key, value) in &self.settings {

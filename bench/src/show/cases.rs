@@ -18,7 +18,6 @@ pub(crate) enum VerdictFormat {
     Junit,
 }
 
-/// Ending of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ending {
     Passed,

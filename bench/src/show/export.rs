@@ -11,7 +11,6 @@ use crate::show::{csv, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 
-/// Text of results for other programs.
 type Content = fn(&Summary, &[Record]) -> String;
 
 /// Formats that results can be written in: name, the file of a directory that each is written to, and its text.
@@ -53,7 +52,6 @@ impl Export {
         directory.join(FORMATS[self.format].1)
     }
 
-    /// The text that is written.
     pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> String {
         FORMATS[self.format].2(summary, records)
     }
@@ -116,7 +114,8 @@ mod tests {
     #[test]
     fn a_format_that_is_none_or_has_no_file_is_refused() {
         for (text, complaint) in [
-            ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, csv"),
+            // In other letters, which would be farther off than a typing error.
+            ("MARKDOWN", "unknown format 'MARKDOWN': did you mean 'markdown'? There is markdown, csv"),
             ("csv=", "csv= names no file"),
         ] {
             let error = text.parse::<Export>().unwrap_err();

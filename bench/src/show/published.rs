@@ -30,7 +30,6 @@ pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, wi
     text + &legend()
 }
 
-/// How to read it.
 fn legend() -> String {
     let legend = "published and ours are ratios, or shares in percent, (low to high) is the 95 % interval; control: where \
         nothing should differ, [as published]; pCPUs, and ratio, vCPUs for each of them: there / here. like: what is as it was \
@@ -110,9 +109,5 @@ fn ratio(estimate: Option<&Estimate>) -> String {
 }
 
 fn share(estimate: Option<&Estimate>) -> String {
-    let Some(estimate) = estimate else { return "no figure".into() };
-    let interval = estimate.interval.map_or(String::new(), |it| {
-        format!(" ({} to {})", significant(it.low * 100.0), significant(it.high * 100.0))
-    });
-    percent(estimate.hodges_lehmann) + &interval
+    estimate.map_or("no figure".into(), |it| it.told(percent, |end| significant(end * 100.0)))
 }

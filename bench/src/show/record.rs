@@ -56,7 +56,6 @@ fn times_of(record: &Record, name: &str) -> String {
     count(record.amount(name) as u64)
 }
 
-/// Lines about what ran.
 fn head(record: &Record) -> Vec<Line> {
     let guest = record.settings.text("guest").filter(|guest| !guest.is_empty() && *guest != "guest");
     let engine = match record.settings.engine() {
@@ -87,7 +86,6 @@ fn cell(record: &Record) -> String {
     )
 }
 
-/// How much was done, and how evenly.
 fn throughput(record: &Record) -> Vec<Line> {
     let per_second = shown(record, THROUGHPUT);
     let mut lines = vec![
@@ -140,7 +138,6 @@ fn by_node(record: &Record) -> Option<String> {
     (!nodes.is_empty()).then(|| nodes.join(", "))
 }
 
-/// How long things took.
 fn times(record: &Record) -> Vec<Line> {
     let mut lines = vec![
         line("wait", distribution(record, "wait")),
@@ -256,7 +253,6 @@ fn by_activity(record: &Record, before: &str, behind: &str) -> String {
     each.map(|(shown_as, key)| format!("{shown_as} {}", shown(record, &name(key)))).join(", ")
 }
 
-/// Lines about what the run cost.
 fn costs(record: &Record) -> Vec<Line> {
     let mut lines = vec![
         line("lock cost", lock_cost(record)),
@@ -302,7 +298,6 @@ fn largest<'a>(counts: impl Iterator<Item = (&'a str, f64)>) -> String {
     if text.is_empty() { "none".into() } else { text }
 }
 
-/// Lines about a Linux guest.
 fn linux(record: &Record) -> Vec<Line> {
     let settings = &record.settings;
     let (sched, pv) =

@@ -24,10 +24,8 @@ pub(crate) use notes::Detail;
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// Between two columns.
 const GAP: &str = "  ";
 
-/// One cell of the table.
 struct Field {
     text: String,
     style: Style,
@@ -106,7 +104,6 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
     rows.iter().filter(|row| row.role != Role::Control).collect()
 }
 
-/// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     let rows = arms(summary);
     let groups = rows.chunk_by(|a, b| a.setting == b.setting);
@@ -184,7 +181,6 @@ fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// The uncontended cost of each lock.
 fn lock_costs(summary: &Summary) -> String {
     let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
     let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
@@ -234,7 +230,6 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
     text
 }
 
-/// Header of the uncontended costs.
 pub(crate) const LOCK_COSTS: [&str; 6] =
     ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
 

@@ -119,26 +119,21 @@ fn of_guest(view: &View, guest: &Guest) -> String {
 /// `2 running, 5 ready, 8 preempted (1 holder, 7 waiters), 1 asleep`.
 fn states(guest: &Guest) -> String {
     const ORDER: [&str; 7] = ["running", "runnable", "ready", "preempted", "asleep", "not-started", "left"];
-    let count = |state: &str| guest.vcpus.iter().filter(|vcpu| vcpu.state == state).count();
+    const DOING: [(&str, &str); 4] =
+        [("holder", "holding"), ("head", "first in a queue"), ("waiter", "waiting"), ("other", "elsewhere")];
+    let counted = |told: String, is_it: &dyn Fn(&&Vcpu) -> bool| {
+        let number = guest.vcpus.iter().filter(is_it).count();
+        (number > 0).then(|| format!("{number} {told}"))
+    };
+    let interrupted = DOING.iter().filter_map(|(doing, told)| {
+        counted((*told).into(), &|vcpu| vcpu.state == "preempted" && vcpu.doing == *doing)
+    });
+    let interrupted = interrupted.collect::<Vec<_>>().join(", ");
     let of_state = |state: &&str| {
-        let number = count(state);
-        let told = format!("{number} {}", state.replace('-', " "));
-        let told = if *state == "preempted" { format!("{told} ({})", interrupted(guest)) } else { told };
-        (number > 0).then_some(told)
+        let told = counted(state.replace('-', " "), &|vcpu| vcpu.state == *state)?;
+        Some(if *state == "preempted" { format!("{told} ({interrupted})") } else { told })
     };
     ORDER.iter().filter_map(of_state).collect::<Vec<_>>().join(", ")
-}
-
-/// Counts of the vCPUs that were taken off, by what they were doing.
-fn interrupted(guest: &Guest) -> String {
-    let count = |doing: &str| {
-        let is_it = |vcpu: &&Vcpu| vcpu.state == "preempted" && vcpu.doing == doing;
-        guest.vcpus.iter().filter(is_it).count()
-    };
-    let told =
-        [("holder", "holding"), ("head", "first in a queue"), ("waiter", "waiting"), ("other", "elsewhere")];
-    let told = told.into_iter().map(|(doing, told)| (count(doing), told)).filter(|(number, _)| *number > 0);
-    told.map(|(number, told)| format!("{number} {told}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The locks for which most wait, with their holders.
@@ -238,14 +233,10 @@ mod tests {
         assert_eq!(back.guests[0].vcpus[0].sections_per_second, Some(0.0), "a guest that counts backwards");
     }
 
-    fn shown(most_lines: usize) -> String {
-        let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
-        table(&view, most_lines)
-    }
-
     #[test]
-    fn states_holders_and_rates_stand_in_100_columns() {
-        let text = shown(usize::MAX);
+    fn states_holders_and_rates_fit_100_columns_and_the_terminals_lines() {
+        let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
+        let text = table(&view, usize::MAX);
         for told in [
             "process 77, run 1: window open, 4 vCPUs on CPUs 0-1, scheduled by the VMM",
             "1 running, 1 ready, 1 preempted (1 holding), 1 asleep",
@@ -255,16 +246,12 @@ mod tests {
             assert!(text.contains(told), "{told} is not in:\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    }
-
-    #[test]
-    fn of_more_vcpus_than_lines_the_number_is_said() {
-        let whole = shown(usize::MAX).lines().count();
-        assert_eq!(shown(whole).lines().count(), whole);
-        let cut = shown(whole - 1);
+        let whole = text.lines().count();
+        assert_eq!(table(&view, whole), text);
+        let cut = table(&view, whole - 1);
         assert_eq!(cut.lines().count(), whole - 1);
         assert!(cut.ends_with("    2 more: a longer terminal shows them, or a pipe\n"), "{cut}");
-        assert!(shown(0).contains("    4 more"));
+        assert!(table(&view, 0).contains("    4 more"));
     }
 
     #[test]

@@ -154,7 +154,6 @@ fn below(row: &Row) -> String {
     text + "\n"
 }
 
-/// Causes of the loss in words.
 fn causes(row: &Row) -> String {
     let Parts { idle, vmm, guest } = row.parts;
     format!("idle {idle:.1}, VMM {vmm:.1}, spin and lock {guest:.1}")
@@ -227,13 +226,11 @@ pub(crate) fn replayed_json(
 }
 
 const MAP_STYLE: &str = include_str!("worst/page.css");
-/// Rows of the page's table.
 const ROWS: usize = 15;
 /// Lines shown before and after those that have code.
 const AROUND: usize = 2;
 /// Lines between two stretches of code that are left out if there are more.
 const MOST_BETWEEN: usize = 6;
-/// Shades of colour.
 const SHADES: f64 = 9.0;
 
 /// The page of `answer`, with a map of all instructions of the lock's functions.
@@ -397,7 +394,6 @@ fn figure(lost: Option<f64>) -> String {
     lost.map(|lost| format!("{:.1}", if lost.abs() < 0.05 { 0.0 } else { lost })).unwrap_or_default()
 }
 
-/// Style of a line or an instruction.
 fn class(is_reached: bool, lost: Option<f64>, most: f64) -> String {
     match lost {
         _ if !is_reached => "unreached".into(),

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::text::exit::{Failure, Result};
 
-/// Writes data to stdout.
 pub(crate) fn data(text: &str) -> Result<()> {
     is_taken(text).map(|_| ())
 }
@@ -103,7 +102,6 @@ pub(crate) fn to_indented_json(content: &impl Serialize) -> Result<String> {
     json.map(|json| json + "\n").map_err(|error| Failure::internal(format!("JSON: {error}")))
 }
 
-/// The record as one line of JSON.
 pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }

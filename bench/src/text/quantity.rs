@@ -5,12 +5,14 @@ use std::str::FromStr;
 
 /// `value` with an SI prefix: `598 k`, `1.23 M`, `0.5`.
 pub(crate) fn si(value: f64) -> String {
-    for (factor, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if value.abs() >= factor * 0.9995 {
-            return format!("{} {prefix}", significant(value / factor));
-        }
-    }
-    significant(value)
+    scaled(value, ["G", "M", "k"]).unwrap_or_else(|| significant(value))
+}
+
+/// `value` in the largest of these units of a thousand million, a million and a thousand that it has one of.
+fn scaled(value: f64, units: [&str; 3]) -> Option<String> {
+    let mut scales = [1e9, 1e6, 1e3].into_iter().zip(units);
+    let (factor, unit) = scales.find(|(factor, _)| value.abs() >= factor * 0.9995)?;
+    Some(format!("{} {unit}", significant(value / factor)))
 }
 
 /// Four digits near 1, where the third one matters; three elsewhere, and zeros rather than a prefix: `3650`.
@@ -40,12 +42,7 @@ pub(crate) fn event(name: &str, value: f64) -> String {
 
 /// A time in nanoseconds with the unit that suits it: `1.05 us`, `33 ms`.
 pub(crate) fn time_ns(ns: f64) -> String {
-    for (factor, unit) in [(1e9, "s"), (1e6, "ms"), (1e3, "us")] {
-        if ns.abs() >= factor * 0.9995 {
-            return format!("{} {unit}", significant(ns / factor));
-        }
-    }
-    format!("{} ns", significant(ns))
+    scaled(ns, ["s", "ms", "us"]).unwrap_or_else(|| format!("{} ns", significant(ns)))
 }
 
 /// A length of time as one waits for it: `45 s`, `2 min 5 s`.

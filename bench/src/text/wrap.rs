@@ -30,17 +30,3 @@ fn lines(words: &str, first_indent: usize, indent: usize) -> Vec<String> {
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     textwrap::wrap(&words, options).into_iter().map(Cow::into_owned).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_line_is_wider_than_a_terminal_and_no_word_is_lost() {
-        let words = "figure ".repeat(60);
-        let lines = wrap(&words, 4);
-        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:?}");
-        assert!(lines[1].starts_with("    figure"));
-        assert_eq!(lines.join(" ").split_whitespace().count(), 60);
-    }
-}

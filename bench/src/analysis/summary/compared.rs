@@ -75,7 +75,6 @@ pub(crate) fn comparison(
     }
 }
 
-/// The A/A pair.
 pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
     // Kernels have no throughput: the headline says what they are compared by.
@@ -87,7 +86,6 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
 }
 
-/// Whether any pair has a ratio.
 fn is_measured(pairs: &[Pair]) -> bool {
     pairs.iter().any(|pair| pair.ratio.is_some())
 }

@@ -28,9 +28,7 @@ pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};
 
-/// Name of the summary's schema.
 pub(crate) const SCHEMA: &str = "haltkick.summary";
-/// Version of the summary's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// The figures of an experiment.
@@ -151,7 +149,6 @@ pub(crate) struct Trials {
 }
 
 impl Comparison {
-    /// The ratio with its interval, in words.
     pub(crate) fn as_ratio(&self) -> String {
         self.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
     }
@@ -200,7 +197,6 @@ impl Summary {
         summary
     }
 
-    /// The numbers of pCPUs that the cells have.
     pub(crate) fn pcpus(&self) -> BTreeSet<usize> {
         self.rows.iter().map(|row| row.pcpus).collect()
     }
@@ -245,7 +241,6 @@ impl Summary {
         format!("{} runs in {fewest}{} blocks{again}", self.runs, self.blocks)
     }
 
-    /// The comparison called `name` at a setting.
     pub(crate) fn comparison(&self, name: &str, setting: &Setting) -> Option<&Comparison> {
         self.comparisons.iter().find(|it| it.name == name && it.setting == *setting)
     }

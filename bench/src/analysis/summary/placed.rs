@@ -36,7 +36,6 @@ impl<'a> Placed<'a> {
         Self { cells: keyed.collect(), runs }
     }
 
-    /// Records of all guests of the run of `record`.
     pub(super) fn guests(&self, record: &Record) -> &[&'a Record] {
         &self.runs[record.run_id.as_str()]
     }

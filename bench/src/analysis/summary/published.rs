@@ -95,7 +95,6 @@ impl Results<'_> {
         self.summary.comparisons.iter().find(|it| it.name == name && has(&it.setting, at))
     }
 
-    /// Runs of an arm at a point.
     fn runs(&self, arm: &str, at: &At) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| {
             let place = record.place.as_ref();

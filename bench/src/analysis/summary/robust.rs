@@ -27,7 +27,6 @@ pub(crate) enum Robustness {
 }
 
 impl Robustness {
-    /// In a word.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Robust => "robust",
@@ -70,7 +69,6 @@ struct Point {
 }
 
 impl Point {
-    /// Verdict of its interval.
     fn verdict(&self) -> Verdict {
         self.ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict)
     }

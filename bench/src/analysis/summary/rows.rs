@@ -160,7 +160,6 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
     })
 }
 
-/// The figures that a summary has.
 fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
     let mut names: BTreeSet<String> = BTreeSet::new();
     for (_, record) in records {
@@ -173,11 +172,7 @@ fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
         let events = record.lock_events.iter().filter(|_| record.is_linux());
         names.extend(events.map(|(name, _)| format!("{LOCK_EVENT}{name}")));
     }
-    names
-        .into_iter()
-        .filter_map(|name| Some((figure(&name, records)?, name)))
-        .map(|(it, name)| (name, it))
-        .collect()
+    names.into_iter().filter_map(|name| figure(&name, records).map(|it| (name, it))).collect()
 }
 
 /// A figure over all runs of a cell; none where no run has it.

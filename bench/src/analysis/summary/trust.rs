@@ -43,7 +43,6 @@ pub(crate) fn is_lost(valid: &[bool]) -> bool {
     are_too_many(spoiled(valid), valid.len())
 }
 
-/// Number of the invalid ones.
 pub(crate) fn spoiled(valid: &[bool]) -> usize {
     valid.iter().filter(|is_valid| !**is_valid).count()
 }

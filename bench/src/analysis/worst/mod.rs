@@ -21,12 +21,10 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
-    /// The situation of an occurrence.
     pub(crate) fn of(occurrence: &Occurrence) -> Self {
         Self { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
     }
 
-    /// The situation in few words.
     pub(crate) fn words(self) -> String {
         let waiting = match self.waiting {
             0 => "no vCPU waits".to_owned(),
@@ -37,7 +35,6 @@ impl Situation {
     }
 }
 
-/// One preemption that was tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) rip: u64,
@@ -90,7 +87,6 @@ impl Parts {
         Self { idle: self.idle - idle, vmm: self.vmm - vmm, guest: self.guest - guest }
     }
 
-    /// Means over `all`.
     pub(crate) fn mean(all: impl ExactSizeIterator<Item = Self> + Clone) -> Self {
         let count = all.len().max(1) as f64;
         let mean = |part: fn(Self) -> f64| all.clone().map(part).sum::<f64>() / count;
@@ -308,7 +304,6 @@ pub(crate) struct Worst {
 }
 
 impl Row {
-    /// The situation in words.
     pub(crate) fn situation(&self) -> String {
         self.situation.map_or_else(|| "in all situations".into(), Situation::words)
     }

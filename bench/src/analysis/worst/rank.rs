@@ -14,7 +14,6 @@ use crate::analysis::statistics::{Estimate, mean_and_squares, median};
 const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
 
 impl Tries {
-    /// Effects of an exit alone.
     pub(crate) fn placebo(&self) -> Option<Placebo> {
         let sorted = sorted(&self.controls.values().map(|(lost, _)| *lost).collect::<Vec<_>>());
         let last = sorted.len().checked_sub(1)?;
@@ -224,7 +223,6 @@ mod tests {
     }
 
     impl Tries {
-        /// An attempt and its control.
         fn add(&mut self, seed: u64, (rip, waiting): (u64, u32), (lost, control): (f64, f64)) {
             let tried = Tried { seed, ..tried(rip, waiting, lost) };
             self.seeds = self.seeds.max(seed as u32 + 1);

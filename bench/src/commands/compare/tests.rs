@@ -1,9 +1,10 @@
-use haltkick_vmm::OurGuest;
+use haltkick_vmm::{LinuxEnd, OurGuest};
 
 use super::*;
 use crate::analysis::summary::Summary;
 use crate::experiment::{Experiment, Source};
-use crate::measure::synthetic::{Scratch, Shape, Sketch, World, plain, planned, records_of_kernels};
+use crate::measure::session::Rule;
+use crate::measure::synthetic::{Scratch, Shape, Sketch, World, plain, planned, seen};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, THROUGHPUT};
 use crate::results::manifest::FailedRun;
@@ -48,15 +49,23 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
     }
     let source = Source { origin: scratch.path().join("k.toml").display().to_string(), text };
     let plan = planned(&Experiment::parse(source).unwrap()).unwrap();
-    let records = records_of_kernels(&plan, |_, block| {
-        let scatter = 1.0 + f64::from(block % 5) / 500.0;
+    let engine = |run: &haltkick_vmm::Run| {
+        // The seed is that of the block.
+        let scatter = 1.0 + (run.guests[0].seed % 5) as f64 / 500.0;
         let units = [("loop", "turns/s"), ("wake", "us"), ("kicks", "count")];
         let line = |((name, unit), value): (&(&str, &str), f64)| {
             format!("haltkick: {name}={} {unit}", value * scatter)
         };
-        units.iter().zip(figures).map(line).collect()
-    });
-    Side { path: path.into(), arm: None, manifest: World::new(1).manifest(&plan), records }
+        Ok(seen(run, LinuxEnd::PowerOff, &units.iter().zip(figures).map(line).collect::<Vec<_>>()))
+    };
+    let world = World::new(1);
+    let watcher = world.watcher();
+    let mut session = world.session(&plan, &engine, &watcher, scratch);
+    let whole = Rule { blocks: 8, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
+    session.run(whole).unwrap();
+    let records = session.records;
+    std::fs::remove_file(scratch.path().join("runs.jsonl")).unwrap();
+    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records }
 }
 
 #[test]

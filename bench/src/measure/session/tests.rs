@@ -66,6 +66,10 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     assert_eq!(summary.replaced, records.len() - last.len());
     let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
     assert_eq!(summary.extent(), again);
+    let in_no_time = Rule { retries: 9, max_time: Some(Duration::ZERO), ..ONCE };
+    for (name, rule, runs) in [("no-leave", ONCE, 4 * 3), ("no-time", in_no_time, 3)] {
+        assert_eq!(self::records(name, &disturbed_world(), &plan, rule).len(), runs, "{name}");
+    }
 }
 
 #[test]
@@ -186,17 +190,6 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
     let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
     assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
     assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
-}
-
-#[test]
-fn nothing_is_made_again_without_leave_or_time() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
-    let rule = Rule { blocks: 1, ..ONCE };
-    for (name, rule) in
-        [("no-leave", rule), ("no-time", Rule { retries: 9, max_time: Some(Duration::ZERO), ..rule })]
-    {
-        assert_eq!(records(name, &disturbed_world(), &plan, rule).len(), 3, "{name}");
-    }
 }
 
 #[test]

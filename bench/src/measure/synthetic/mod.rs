@@ -3,13 +3,7 @@
 //! A [`Sketch`] writes an experiment file and plans it; a [`World`] stands for a host with its guests: it knows what each
 //! cell's throughput really is, how runs scatter around it, which runs are disturbed, and what the host cannot tell. From
 //! the two come whole records ([`World::records`]), or a session that runs on the world instead of the VMM
-//! ([`World::session`]); `Summary::new`, `run::judge`, `compare`, `merge`, tables and reports take it from there.
-//!
-//! ```text
-//! let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().plan(10);
-//! let world = World::new(7).truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
-//! let summary = world.summary(&plan);
-//! ```
+//! ([`World::session`]).
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
@@ -41,30 +35,25 @@ use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
 use crate::results::directory::Directory;
-use crate::results::manifest::{self, Manifest, ManifestSource};
+use crate::results::manifest::{self, Manifest};
 use crate::settings::{Settings, Supply};
 use crate::text::exit;
 
-pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
+pub(crate) use outcome::{found, of as outcome_of, seen};
 
-/// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
-/// Changes an outcome.
 type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
 
-/// A host with its guests.
 pub(crate) struct World {
     truth: Box<dyn Fn(OurGuest<'_>) -> f64 + Send + Sync>,
     shape: Shape,
     host: Host,
-    work_rate: u64,
     disturbed: Box<Disturbed>,
     noise: Known<()>,
     adjust: Box<Adjust>,
     state: Mutex<WorldState>,
 }
 
-/// State that moves on with every run.
 struct WorldState {
     scatter: Scatter,
     /// Runs so far, those for calibration too.
@@ -83,7 +72,6 @@ impl World {
             truth: Box::new(|_| 1e6),
             shape: Shape::Exact,
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            work_rate: 1 << 20,
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
             adjust: Box::new(|_, _| ()),
@@ -97,7 +85,6 @@ impl World {
         Self { truth: Box::new(per_second), ..self }
     }
 
-    /// How runs scatter.
     pub(crate) fn shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
@@ -105,11 +92,6 @@ impl World {
     /// Which host this is; `None` where it has no machine id.
     pub(crate) fn host_id(self, id: Option<&str>) -> Self {
         Self { host: Host { host_id: id.map(String::from), ..self.host }, ..self }
-    }
-
-    /// How fast its CPUs are, as the guest's calibration finds it.
-    pub(crate) fn work_rate(self, work_rate: u64) -> Self {
-        Self { work_rate, ..self }
     }
 
     /// Disturbs runs, chosen by their configuration and their number: they lose throughput and are invalid.
@@ -131,7 +113,6 @@ impl World {
         Self { adjust: Box::new(adjust), ..self }
     }
 
-    /// Runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.state().runs
     }
@@ -178,7 +159,7 @@ impl World {
 
     fn outcome(&self, asked: OurGuest<'_>, factor: f64) -> Outcome {
         let truth = if asked.ours.lock == "none" { outcome::lock_free(asked) } else { (self.truth)(asked) };
-        let mut outcome = outcome::of(asked, truth * factor, self.work_rate);
+        let mut outcome = outcome::of(asked, truth * factor);
         (self.adjust)(asked, &mut outcome);
         outcome
     }
@@ -206,27 +187,20 @@ impl World {
         records
     }
 
-    /// The summary of all records of the plan's blocks.
     pub(crate) fn summary(&self, plan: &Plan) -> Summary {
         Summary::new(&plan.outline, &self.records(plan))
     }
 
-    /// The manifest of the plan's experiment.
     pub(crate) fn manifest(&self, plan: &Plan) -> Manifest {
         Manifest {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
-            started: "2026-01-01T00:00:00Z".into(),
-            command_line: vec![],
-            source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
             outline: plan.outline.clone(),
             kernels: kernels::files(plan).expect("kernels of a test are there"),
             files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
-            facts: BTreeMap::new(),
-            noise_after: None,
-            failed: vec![],
+            ..Manifest::default()
         }
     }
 
@@ -264,7 +238,6 @@ pub(crate) fn experiment(rest: &str) -> exit::Result<Experiment> {
     Experiment::parse(Source { origin: "x.toml".into(), text })
 }
 
-/// A built-in experiment.
 pub(crate) fn built_in(name: &str) -> Experiment {
     Experiment::parse(Source::find(name).unwrap()).unwrap()
 }
@@ -281,7 +254,6 @@ pub(crate) fn planned(experiment: &Experiment) -> exit::Result<Plan> {
     Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
 }
 
-/// Settings with these values.
 pub(crate) fn settings(given: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::default();
     given.iter().for_each(|(key, value)| settings.set(key, value).expect("a good value"));
@@ -318,7 +290,6 @@ impl Sketch {
         self
     }
 
-    /// A setting that varies.
     pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
         self.grid += &format!("{key} = {values:?}\n");
         self
@@ -330,36 +301,28 @@ impl Sketch {
         self.arm_with(name, &format!("lock = {lock:?}\n{pv}"))
     }
 
-    /// An arm with any settings.
     pub(crate) fn arm_with(mut self, name: &str, settings: &str) -> Self {
         self.arms += &format!("[[arm]]\nname = {name:?}\n{settings}\n");
         self
     }
 
-    /// A ratio to report.
     pub(crate) fn compare(mut self, name: &str, arm: &str, baseline: &str) -> Self {
         self.arms += &format!("[[compare]]\nname = {name:?}\narm = {arm:?}\nbaseline = {baseline:?}\n");
         self
     }
 
-    /// The A/A pair.
     pub(crate) fn control(mut self, arm: &str) -> Self {
         self.arms += &format!("[control]\narm = {arm:?}\n");
         self
     }
 
-    /// The file.
-    pub(crate) fn text(&self, blocks: u32) -> String {
+    pub(crate) fn plan(&self, blocks: u32) -> Plan {
         let Self { head, grid, arms } = self;
-        format!(
+        let text = format!(
             "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
              [grid]\n{grid}{arms}"
-        )
-    }
-
-    /// The plan with `blocks` blocks.
-    pub(crate) fn plan(&self, blocks: u32) -> Plan {
-        let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
+        );
+        let source = Source { origin: "sketch.toml".into(), text };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");
         planned(&experiment).expect("a sketch is possible")
     }
@@ -422,7 +385,6 @@ pub(crate) enum Shape {
     },
 }
 
-/// Source of the noise.
 pub(crate) struct Scatter {
     rng: ChaCha8Rng,
     /// The last value of the autoregressive process, in its deviations.

@@ -1,6 +1,6 @@
 //! The outcome of a run that went as it should, and of kernels whose consoles are made up.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use haltkick_vmm::{
     AnyOutcome, ByActivity, Complaints, Costs, Ended, Found, Guest, Ideal, LinuxEnd, LinuxOutcome, OurGuest,
@@ -8,13 +8,7 @@ use haltkick_vmm::{
     WorkSpeed,
 };
 
-use crate::experiment::plan::{Cell, Plan};
-use crate::host::identity::Host;
-use crate::host::noise::Noise;
 use crate::measure::console::{Heard, RunResult};
-use crate::measure::fill::Origin;
-use crate::measure::linux;
-use crate::record::Record;
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
@@ -29,7 +23,7 @@ pub(super) fn lock_free(asked: OurGuest<'_>) -> f64 {
 }
 
 #[allow(clippy::too_many_lines, reason = "its one literal names every field of an outcome")]
-pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcome {
+pub(crate) fn of(asked: OurGuest<'_>, per_second: f64) -> Outcome {
     let of_work = asked.ours.shape.work().map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
     });
@@ -55,7 +49,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         pv_backend: PvBackend::Vmm,
         pv_backend_reason: "as the test has it".into(),
         tsc_khz: TSC_KHZ,
-        work_rate: asked.run.work_rate.unwrap_or(work_rate),
+        work_rate: asked.run.work_rate.unwrap_or(1 << 20),
         memory_bytes: 0,
         residence: Err("no memory in a test".into()),
         start_up: Duration::from_millis(1),
@@ -125,7 +119,6 @@ fn waits(sections: u64) -> TicksHistogram {
     histogram(&[(WAIT_NS, sections - long), (10 * WAIT_NS, long)])
 }
 
-/// A histogram of values and how often each occurs.
 pub(super) fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
     let mut histogram = TicksHistogram::empty();
     values.iter().filter(|(_, count)| *count > 0).for_each(|&(value, count)| histogram.count(value, count));
@@ -152,19 +145,4 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
     };
     let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
     RunResult { found, heard, inside: None }
-}
-
-/// All runs of a plan, each with what the cell prints in that block.
-pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -> Vec<Record> {
-    let host = Host { host_id: Some("host-a".into()), ..Host::default() };
-    let mut records = Vec::new();
-    for block in 0..plan.outline.blocks {
-        for cell in plan.cells() {
-            let seen = seen(&cell.run, LinuxEnd::PowerOff, &prints(cell, block));
-            let origin = Origin::new(SystemTime::now(), host.clone(), Ok((Noise::default(), 0.01)));
-            let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
-            records.push(linux::record(&cell.run, &seen, &origin, Some(place)));
-        }
-    }
-    records
 }

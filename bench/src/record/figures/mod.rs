@@ -63,7 +63,6 @@ pub(crate) enum Unit {
     Number,
 }
 
-/// The better direction of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
@@ -94,7 +93,6 @@ pub(crate) struct Column {
     pub(crate) gives_way: (Option<u8>, Option<u8>),
 }
 
-/// When a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     Always,
@@ -153,13 +151,11 @@ impl Figure {
         self
     }
 
-    /// Summaries have it.
     const fn center(mut self, center: Center) -> Self {
         self.center = Some(center);
         self
     }
 
-    /// Summaries have its estimate.
     const fn estimated(self, better: Better) -> Self {
         self.better(better).center(Center::HodgesLehmann)
     }
@@ -223,20 +219,15 @@ impl Figure {
         self.linux.is_some() && matches!(self.ours, Source::None)
     }
 
-    /// Whether it is called so, or a member of the family is.
-    fn is_called(&self, name: &str) -> bool {
-        let Some((before, behind)) = self.name.split_once('*') else { return self.name == name };
-        let key = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
-        key.is_some_and(|key| !key.is_empty())
-    }
-
-    /// The row of the figure with this name.
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
-        let families = || FIGURES.iter().filter(|row| row.name.contains('*'));
         let exact = FIGURES.iter().find(|row| row.name == name);
+        // The key of a member stands in the place of the star, and is not empty.
+        let is_of_family = |row: &&Self| {
+            let parts = row.name.split_once('*').filter(|_| name.len() >= row.name.len());
+            parts.is_some_and(|(before, behind)| name.starts_with(before) && name.ends_with(behind))
+        };
         // The longer of two families' names says more.
-        let matching = || families().filter(|row| row.is_called(name)).max_by_key(|row| row.name.len());
-        exact.or_else(matching)
+        exact.or_else(|| FIGURES.iter().filter(is_of_family).max_by_key(|row| row.name.len()))
     }
 }
 

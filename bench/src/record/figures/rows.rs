@@ -465,7 +465,6 @@ fn cycles_of(ticks: Option<u64>) -> Option<f64> {
     ticks.map(|ticks| ticks as f64 / 1024.0)
 }
 
-/// Members of a family.
 fn keyed<const N: usize>(counts: [(&str, u64); N]) -> Members {
     Ok(counts.map(|(key, count)| (key.into(), Ok(count as f64))).into())
 }

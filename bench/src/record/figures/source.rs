@@ -10,7 +10,6 @@ use haltkick_vmm::{
 use super::Members;
 use super::times::Times;
 
-/// A run of our own guest.
 pub(crate) struct OfOurs<'a> {
     pub(super) asked: OurGuest<'a>,
     pub(super) outcome: &'a Outcome,
@@ -19,7 +18,6 @@ pub(crate) struct OfOurs<'a> {
     pub(crate) times: Vec<Times<'a>>,
 }
 
-/// A run of a Linux guest.
 pub(crate) struct OfLinux<'a> {
     pub(crate) outcome: &'a LinuxOutcome,
     pub(crate) found: &'a Found,
@@ -74,7 +72,6 @@ impl<'a> OfOurs<'a> {
         self.outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions)
     }
 
-    /// Jain's index of fairness.
     pub(super) fn jain(&self) -> Known<f64> {
         let vcpus = self.outcome.vcpus.len();
         let sum: f64 = self.of_vcpus().map(|count| count as f64).sum();
@@ -87,7 +84,6 @@ impl<'a> OfOurs<'a> {
         }
     }
 
-    /// Time of all vCPUs on pCPUs.
     pub(super) fn run_ns(&self) -> Known<f64> {
         let of_vcpus = self.outcome.vcpus.iter().map(|vcpu| vcpu.run_ns);
         let all = of_vcpus.sum::<Option<u64>>().map(|ns| ns as f64);
@@ -113,7 +109,6 @@ impl<'a> OfOurs<'a> {
         })
     }
 
-    /// vCPUs that were taken off on purpose.
     pub(super) fn injected(&self) -> Known<ByActivity> {
         let reason = match self.asked.run.attribution {
             true => "no vCPU was to be descheduled on purpose",
@@ -179,7 +174,6 @@ impl<'a> OfOurs<'a> {
 }
 
 impl OfLinux<'_> {
-    /// A sum over the vCPUs.
     pub(super) fn sum(&self, value: impl Fn(&VcpuOutcome) -> Option<u64>) -> Known<f64> {
         if self.outcome.vcpus.is_empty() {
             return Err("the vCPUs' threads are QEMU's".into());

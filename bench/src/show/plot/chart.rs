@@ -21,7 +21,6 @@ pub(super) struct Curve {
     pub(super) points: Vec<Option<Estimate>>,
 }
 
-/// A kind of curves.
 pub(super) struct Kind<'a> {
     pub(super) name: &'a str,
     pub(super) title: &'a str,
@@ -30,15 +29,6 @@ pub(super) struct Kind<'a> {
     pub(super) y: YAxis,
     pub(super) show: fn(f64) -> String,
     pub(super) tick: fn(f64) -> String,
-}
-
-impl Kind<'_> {
-    /// `598 k (590 k to 601 k)`.
-    pub(super) fn told(&self, estimate: &Estimate) -> String {
-        let show = self.show;
-        let interval = estimate.interval.map(|it| format!(" ({} to {})", show(it.low), show(it.high)));
-        show(estimate.hodges_lehmann) + &interval.unwrap_or_default()
-    }
 }
 
 pub(super) struct Axes<'a> {
@@ -141,7 +131,8 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl 
     svg.path(&points.collect::<Vec<_>>(), curve.series);
     for (i, estimate) in curve.points.iter().enumerate() {
         let Some(estimate) = estimate else { continue };
-        let tip = format!("{}, {}: {}", curve.name, axes.values[i], axes.kind.told(estimate));
+        let tip =
+            format!("{}, {}: {}", curve.name, axes.values[i], estimate.told(axes.kind.show, axes.kind.show));
         if let Some(interval) = estimate.interval {
             let (low, high) = ((x(i), y.at(interval.low)), (x(i), y.at(interval.high)));
             svg.line("bar", low, high, &format!("stroke:{stroke}"));
@@ -220,7 +211,6 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Shade of an activity.
 pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
     svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
 }

@@ -53,7 +53,6 @@ const OF_RATIOS: Kind<'_> = Kind {
     tick: |value| format!("{}x", short(&factor(value))),
 };
 
-/// All pictures of curves.
 pub(super) fn pictures(data: &Data<'_>) -> Vec<Picture> {
     let panels = Panels::new(data);
     let has_fixed_work = data.summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());

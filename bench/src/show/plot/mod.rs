@@ -13,7 +13,6 @@ use crate::record::Record;
 use crate::record::place::{Place, Role, slug};
 use crate::show::svg::Svg;
 
-/// A picture with what to say about it.
 pub(crate) struct Picture {
     /// File name without its ending.
     pub(crate) name: String,
@@ -30,7 +29,6 @@ impl Picture {
     }
 }
 
-/// Data that the pictures are drawn from.
 pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
     /// Records of arms, and of guests that ran alongside theirs, by setting and arm.
@@ -84,12 +82,6 @@ impl<'a> Data<'a> {
 
     fn arms(&self) -> &'a [String] {
         &self.summary.outline.arms
-    }
-
-    /// " at ratio 8, hold 5us"; empty where nothing varies.
-    fn at(&self, setting: &Setting) -> String {
-        let name = self.name(setting);
-        if name.is_empty() { name } else { format!(" at {name}") }
     }
 
     /// "ratio 8, hold 5us".
@@ -237,6 +229,7 @@ mod tests {
         let [first, second, third, fourth] = &apart[..] else { panic!("all stay") };
         assert_eq!((&*first.name, &*second.name), ("throughput-cpus-0-3", "throughput-cpus-0-3~2"));
         assert!(third.name != fourth.name && fourth.name.len() < 100, "{}", fourth.name);
+        assert_eq!(slug("+3 % (hold=1.03us) PV"), "3-hold-1.03us-pv", "fit for shells and file names");
     }
 
     #[test]

@@ -18,7 +18,6 @@ const FEWEST: usize = 3;
 const LEAST_END: f64 = 2.0;
 /// The titles and values of the columns.
 const TOP: f64 = 46.0;
-/// Height of a row.
 const HEIGHT: f64 = 44.0;
 /// Between the diagonal lines of a field that shows no difference.
 const HATCH: f64 = 7.0;

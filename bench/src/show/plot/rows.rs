@@ -18,7 +18,6 @@ const HEADING: f64 = 24.0;
 /// Names that would take more of the picture than this stand above their rows.
 const MOST_FOR_NAMES: f64 = 0.3;
 
-/// Positions of rows and of their parts.
 struct Rows {
     /// Ends of what is drawn.
     left: f64,
@@ -64,18 +63,21 @@ impl Rows {
     }
 }
 
+/// Shares that are drawn in a row, and a remark next to them.
+type Bar = (Vec<f64>, String);
+
 fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     texts.map(text_width).fold(0.0, f64::max)
 }
 
 /// A picture with a row for each setting and arm of whose runs `of` makes something, with a remark at the right; none without any. `above`
 /// draws what stands above the rows, of which the first begins at `top`, and is given the height of all.
-fn picture<T>(
+fn picture(
     data: &Data<'_>,
     (top, label): (f64, &str),
-    of: impl Fn(&[&Record]) -> Option<(T, String)>,
+    of: impl Fn(&[&Record]) -> Option<Bar>,
     above: impl FnOnce(&mut Svg, &Rows, f64),
-    draw: impl Fn(&mut Svg, &Rows, (usize, &str, &T), f64),
+    draw: impl Fn(&mut Svg, &Rows, (usize, &str, &[f64]), f64),
 ) -> Option<Svg> {
     let at = |setting: &Setting| {
         let arms = data.arms().iter().enumerate();
@@ -98,7 +100,7 @@ fn picture<T>(
         y = rows.heading(&mut svg, y, &data.name(setting));
         for (arm, name, (content, remark)) in of_setting {
             let at = rows.row(&mut svg, y, name, remark);
-            draw(&mut svg, &rows, (*arm, name.as_str(), content), at);
+            draw(&mut svg, &rows, (*arm, name.as_str(), content.as_slice()), at);
             y += rows.pitch();
         }
     }
@@ -111,9 +113,6 @@ const FIRST: &str = SHADES[1];
 const WAITING: &str = SHADES[2];
 const WORKING: &str = SHADES[3];
 const OTHER: &str = SHADES[4];
-
-/// A stacked bar: shares of the whole, and a remark next to it.
-type Bar = (Vec<f64>, String);
 
 struct Chart {
     name: &'static str,
@@ -239,29 +238,23 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
         key.draw(svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
         Rows::remarks_title(svg, top - 4.0, chart.remark_title);
     };
-    let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &Vec<f64>), top: f64| {
-        draw_bar(svg, chart, (arm, shares.as_slice()), rows, top);
+    let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &[f64]), y: f64| {
+        const HEIGHT: f64 = 13.0;
+        let mut x = rows.left;
+        for (share, (part, shade)) in shares.iter().zip(chart.parts) {
+            let part_width = (share * (rows.right - rows.left)).min(rows.right - x).max(0.0);
+            let tip = format!("{arm}: {part} {}", percent(*share));
+            if part_width > 0.05 {
+                svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
+            }
+            x += part_width;
+        }
     };
     let svg = Some(picture(data, (top, chart.label), bar, above, draw)?);
     let Chart { name, title, caption, .. } = chart;
     Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
 }
 
-fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, shares): (&str, &[f64]), rows: &Rows, y: f64) {
-    const HEIGHT: f64 = 13.0;
-    let width = rows.right - rows.left;
-    let mut x = rows.left;
-    for (share, (part, shade)) in shares.iter().zip(chart.parts) {
-        let part_width = (share * width).min(rows.right - x).max(0.0);
-        let tip = format!("{arm}: {part} {}", percent(*share));
-        if part_width > 0.05 {
-            svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
-        }
-        x += part_width;
-    }
-}
-
-/// Top of the strips.
 const STRIPS: f64 = 44.0;
 /// Dots per strip: more would overlap anyway.
 const MOST_DOTS: usize = 128;
@@ -284,9 +277,9 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
         }
         Rows::remarks_title(svg, 12.0, "Jain, least and most busy vCPU");
     };
-    let dots = |svg: &mut Svg, rows: &Rows, (arm, _, shares): (usize, &str, &Vec<f64>), top: f64| {
+    let dots = |svg: &mut Svg, rows: &Rows, (arm, _, shares): (usize, &str, &[f64]), top: f64| {
         for share in thinned(shares) {
-            svg.dot((scale(rows).at(share), top + 7.0), 3.0, &colour(series(arm)));
+            svg.dot((scale(rows).at(share), top + 7.0), &colour(series(arm)));
         }
     };
     let svg = picture(data, (STRIPS, "Acquisitions of each vCPU over its fair share"), of, above, dots)?;
@@ -340,7 +333,7 @@ const TICK: f64 = 110.0;
 /// A row for each curve, also for those that have no point.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
-    let told = |it: Estimate| axes.kind.told(&it);
+    let told = |it: Estimate| it.told(axes.kind.show, axes.kind.show);
     let remarks: Vec<String> =
         curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
     let names = curves.iter().map(|curve| curve.name.as_str());

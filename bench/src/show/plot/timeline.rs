@@ -17,7 +17,6 @@ const MOST_HEIGHT: f64 = 220.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 26.0;
 const LEFT: f64 = 56.0;
-/// Width of a map's bins together.
 const BINS: f64 = WIDTH - LEFT - 18.0;
 
 /// A kind of bin: the name, the letters of what the vCPU did most of the time that it was off, and the filling.
@@ -64,7 +63,8 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     for (i, (arm, timeline)) in drawn.iter().enumerate() {
         draw_map(&mut svg, (arm, timeline), top + i as f64 * pitch, height);
     }
-    let at = data.at(setting);
+    let at = Some(data.name(setting)).filter(|name| !name.is_empty()).map(|name| format!(" at {name}"));
+    let at = at.unwrap_or_default();
     let vcpus = longest.on_pcpu.len();
     let some = if vcpus > MOST_ROWS {
         format!(

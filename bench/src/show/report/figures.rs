@@ -21,21 +21,22 @@ const MOST_OPEN: usize = 24;
 
 /// The table that the terminal shows.
 pub(super) fn figures(summary: &Summary) -> Markup {
-    let of_kernels = summary.of_kernels;
+    let (of_kernels, grid) = (summary.of_kernels, table::grid(summary));
+    let table = if of_kernels {
+        let named = [grid.names_at, grid.names_at + 1];
+        fields("Figures", &grid.header, &named, &grid.lines, &grid.begins_group)
+    } else {
+        table_of_figures(summary, &grid)
+    };
     html! {
         p {
             "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary))
             @if of_kernels { ". What the guests print is their own word." }
             @else { ". How to read this table: " (READING_A_TABLE) " in Haltkick's source." }
         }
-        (if of_kernels { table_of_kernels(summary) } else { table_of_figures(summary) })
+        (table)
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
-}
-
-fn table_of_kernels(summary: &Summary) -> Markup {
-    let table::Grid { header, names_at, lines, begins_group, .. } = table::grid(summary);
-    fields("Figures", &header, &[names_at, names_at + 1], &lines, &begins_group)
 }
 
 /// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
@@ -92,7 +93,6 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
     (summary.of_kernels && !lines.is_empty()).then(table)
 }
 
-/// A column of the table.
 enum Column {
     /// One of the terminal's that says the setting, the arm or the ratio, by its place.
     Of(usize),
@@ -141,8 +141,7 @@ fn picker(columns: &[Column]) -> Markup {
     }
 }
 
-fn table_of_figures(summary: &Summary) -> Markup {
-    let grid = table::grid(summary);
+fn table_of_figures(summary: &Summary, grid: &table::Grid) -> Markup {
     let columns = columns(summary, &grid.header, grid.names_at);
     let heads = html! {
         @for column in &columns {
@@ -289,7 +288,6 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
     headed(name, &heads, &rows)
 }
 
-/// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
     let header = table::LOCK_COSTS.map(String::from);

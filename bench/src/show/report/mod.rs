@@ -20,7 +20,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// A part of the page: what links to it name, its title, and what it says.
 type Section<'a> = (&'a str, &'a str, Markup);
 
-/// The page.
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
     let mut pictures = plot::pictures(&Data::new(summary, records));
     let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
@@ -114,7 +113,6 @@ fn contents(sections: &[Section<'_>]) -> Markup {
     }
 }
 
-/// A picture with its caption.
 fn drawn(picture: &Picture) -> Markup {
     html! {
         @if let Some(svg) = &picture.svg {
@@ -133,7 +131,6 @@ pub(in crate::show) fn scrolled(name: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
 }
 
-/// A table with a row of heads.
 fn headed(name: &str, heads: &Markup, rows: &Markup) -> Markup {
     scrolled(name, &html! { table { thead { tr { (heads) } } tbody { (rows) } } })
 }

@@ -13,7 +13,6 @@ use crate::text::wrap::WIDTH;
 /// Headings of the figures of all guests.
 const TOGETHER: [&str; 4] = ["all guests", "slowest guest", "slowest vCPU", "p99"];
 
-/// A figure with its column.
 pub(crate) type Shows = (&'static Figure, Column);
 
 /// Columns that say the setting stand before the arm's name.

@@ -79,7 +79,6 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Whether runs of `cell` failed.
     pub(crate) fn is_of(&self, cell: &Comparison) -> bool {
         self.place.as_ref().is_some_and(|(setting, arm)| {
             cell.setting == *setting && [&cell.arm, &cell.baseline].contains(&arm)

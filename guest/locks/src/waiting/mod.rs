@@ -55,7 +55,7 @@ fresh!(pub(crate) Nesting(AtomicU32::new(0)));
 
 impl Nesting {
     /// Enters a slow path; returns how many this CPU was in before.
-    pub fn enter(&self) -> usize {
+    pub(crate) fn enter(&self) -> usize {
         // Relaxed, and not one step: see the module documentation.
         let depth = self.0.load(Relaxed);
         self.0.store(depth + mutant!("t6-claim-nothing": 1 => 0), Relaxed);
@@ -66,7 +66,7 @@ impl Nesting {
     }
 
     /// Leaves a slow path.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         // The last access to the node comes before the count says that it is free.
         compiler_fence(SeqCst);
         // Relaxed: as in `enter`.
