@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_variant_leaves_a_part_of_grid_and_arms_in_their_order() {
+    fn a_quick_variant_leaves_a_part_of_grid_and_arms_in_order() {
         let mut it = experiment(
             "[grid]\nratio = [2, 1, 8]\nhold = ['1us', '2us']\n\
              [[arm]]\nname = 'c'\n[[arm]]\nname = 'b'\n[[arm]]\nname = 'a'\n\

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_rounded_to_vcpus_and_linux_has_a_threshold_in_rounds() {
+    fn ratios_are_rounded_to_vcpus_and_linux_has_a_threshold() {
         for (text, on_two, on_three) in [("1", 2, 3), ("1.5", 3, 5), ("8", 16, 24), ("1.004", 2, 3)] {
             let ratio: Ratio = text.parse().unwrap();
             assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");

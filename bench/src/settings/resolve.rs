@@ -340,7 +340,7 @@ fn check_descheduling(run: &Run, image: &Image) -> Result<(), Refused> {
     run.ours().try_for_each(|asked| {
         let lock = find("lock", &asked.ours.lock, &image.locks)?;
         let workload = find("workload", &asked.ours.workload, &image.workloads)?;
-        policy.check(lock, workload, image)
+        policy.check(lock, workload, image).map(drop)
     })
 }
 

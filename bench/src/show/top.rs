@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_locks_are_in_no_list_and_a_disturbing_view_says_so() {
+    fn made_up_locks_are_in_no_list_and_disturbing_views_say_so() {
         let mut frame = frame(3_000_000_000, 1, 5000);
         frame.guests[0].vcpus[1].lock = Some(u32::MAX);
         let text = table(&with_rates(None, &frame, false), usize::MAX);

@@ -44,7 +44,10 @@ pub(crate) struct Watched<'w> {
 }
 
 /// Runs the guests of `run`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
-#[allow(clippy::too_many_lines, reason = "these are its steps in order, and what each makes lives until the last one")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "these are its steps in order, and what each makes lives until the last one"
+)]
 pub(super) fn run(
     run: &Run,
     image: &Image,

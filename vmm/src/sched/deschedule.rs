@@ -93,12 +93,7 @@ impl Deschedule {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub(crate) fn check(
-        &self,
-        lock: &Entry,
-        workload: &Entry,
-        image: &Image,
-    ) -> Result<Option<u32>, Refused> {
+    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<Option<u32>, Refused> {
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "deschedule", message);
         let length = self.length;
         refuse_if(!LENGTHS.contains(&length), format!("for={length:?} is out of range: 1us to 10s"))?;

@@ -81,6 +81,12 @@ impl<B> Default for Code<B> {
     }
 }
 
+impl<B> std::fmt::Debug for Code<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Code").field("blocks", &self.blocks.len()).field("pages", &self.pages.len()).finish()
+    }
+}
+
 impl<B: Bus> Code<B> {
     /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`, until the driver
     /// has them pass it ([`Cpu::passes`]) or go on elsewhere.

@@ -54,7 +54,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
-#[allow(clippy::too_many_lines, reason = "these are its steps in order, and what each makes lives until the last one")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "these are its steps in order, and what each makes lives until the last one"
+)]
 pub(super) fn run(
     run: &Run,
     (asked, linux): (&Guest, &Linux),
