@@ -17,7 +17,7 @@ use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
 use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
-use crate::text::share;
+use crate::text::quantity;
 
 pub(crate) use lock::{CheckArgs, JudgeArgs, Language, PointsChoice, TakeChoice, WorstArgs};
 pub(crate) use sweep::{BisectArgs, Conduct, LoadTo, Patience, SweepArgs};
@@ -404,7 +404,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FIGURE", value_parser = |word: &str| Measure::try_from(word.to_owned()))]
     pub(crate) of: Vec<Measure>,
     /// A slow-down that is surely beyond this is a regression: at 2.5 % for all cells together, by Holm's correction
-    #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "5%")]
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::part, default_value = "5%")]
     pub(crate) threshold: f64,
     /// Compare, with a warning, what was measured with other settings or on another host
     #[arg(long)]

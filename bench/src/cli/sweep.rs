@@ -16,7 +16,7 @@ use crate::experiment::{MOST_RETRIES, WORKLOAD_INSIDE};
 use crate::measure::session::ENDS_SOON;
 use crate::settings::Settings;
 use crate::show::export::Export;
-use crate::text::share;
+use crate::text::quantity;
 
 pub(super) const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -94,7 +94,7 @@ pub(crate) struct BisectArgs {
     #[arg(value_name = "KEY=GOOD,NEW")]
     pub(crate) vary: Vary,
     /// A loss of more than this is bad
-    #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "10%")]
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::part, default_value = "10%")]
     pub(crate) threshold: f64,
     /// Measure: throughput, lock-cpu, a figure of `haltkick list figures`, or of kernels figure:NAME, which they print
     #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),
@@ -159,7 +159,7 @@ impl FromStr for LoadTo {
         let (share, arm) = load
             .filter(|(_, arm)| !arm.is_empty())
             .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
-        Ok(Self { share: share::part(share)?, arm: arm.into() })
+        Ok(Self { share: quantity::part(share)?, arm: arm.into() })
     }
 }
 
@@ -185,7 +185,7 @@ impl Patience {
 #[derive(Args, Debug)]
 pub(crate) struct Conduct {
     /// Add blocks where needed until the 95 % interval of every comparison is this narrow, such as 2%
-    #[arg(long, value_name = "PERCENT", value_parser = share::percent, help_heading = "When to stop")]
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::percentage, help_heading = "When to stop")]
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]

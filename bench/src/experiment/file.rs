@@ -14,7 +14,7 @@ use crate::record::place::{is_taken, slug};
 use crate::settings::{Settings, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
-use crate::text::share::percent;
+use crate::text::quantity::percentage;
 
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
@@ -25,7 +25,7 @@ impl Experiment {
             name: top.required_text("name")?,
             title: top.required_text("title")?,
             blocks: top.count("blocks")?.unwrap_or(10),
-            target_precision: top.parsed("target-precision", percent)?,
+            target_precision: top.parsed("target-precision", percentage)?,
             max_time: top.parsed("max-time", str::parse)?,
             retry_disturbed: top.number("retry-disturbed", 0..=keys::MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,

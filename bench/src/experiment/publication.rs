@@ -7,7 +7,7 @@ use super::schema;
 use crate::record::place::BESIDE;
 use crate::text::exit::Result;
 use crate::text::nearest;
-use crate::text::share::percent;
+use crate::text::quantity::percentage;
 
 /// Unless a row says otherwise, ours must lie within this share of the published figure.
 const WITHIN: f64 = 0.25;
@@ -100,7 +100,7 @@ impl Reader<'_> {
             source: text("source")?,
             figure: text("figure")?,
             value: self.figures("value")?.ok_or_else(|| self.complain_here("'value' is missing here"))?,
-            within: self.parsed("within", percent)?.unwrap_or(WITHIN),
+            within: self.parsed("within", percentage)?.unwrap_or(WITHIN),
             machine: text("machine")?,
             pcpus: number("pcpus")?.map(|pcpus| pcpus as u32),
             ratio: number("ratio")?,

@@ -6,6 +6,5 @@ pub(crate) mod nearest;
 pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod quantity;
-pub(crate) mod share;
 pub(crate) mod timestamp;
 pub(crate) mod wrap;

@@ -1,4 +1,4 @@
-//! Figures as people read them: three significant digits and a unit. Amounts of memory as people write them.
+//! Figures as people read them: three significant digits and a unit. Shares and amounts of memory as people write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,6 +68,23 @@ pub(crate) fn short(figure: &str) -> String {
 /// A share as a percentage, in three significant digits.
 pub(crate) fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0))
+}
+
+/// A share above 0, written as a percentage.
+pub(crate) fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("write a percentage, such as 2%")?;
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 1000.0 => Ok(percent / 100.0),
+        _ => Err(format!("'{text}' is no percentage above 0: write it as 2%")),
+    }
+}
+
+/// A share above 0 that is not all, written as a percentage.
+pub(crate) fn part(text: &str) -> Result<f64, String> {
+    match percentage(text)? {
+        share if share < 1.0 => Ok(share),
+        _ => Err(format!("'{text}' is not below 100%")),
+    }
 }
 
 /// Three significant digits, no exponent.
@@ -142,5 +159,14 @@ mod tests {
         for text in ["64", "64MB", "MiB", "-1MiB", "99999999999999GiB", ""] {
             assert!(text.parse::<MemorySize>().unwrap_err().contains("such as 64MiB"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_percentage_bears_its_sign_and_a_part_is_not_all() {
+        assert_eq!((percentage("2%"), part("99%"), percentage("150%")), (Ok(0.02), Ok(0.99), Ok(1.5)));
+        for text in ["2", "%", "-1%", "0%", "x%"] {
+            assert!(percentage(text).is_err() && part(text).is_err(), "{text} was accepted");
+        }
+        assert!(part("100%").is_err() && part("150%").is_err());
     }
 }

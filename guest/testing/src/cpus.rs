@@ -16,12 +16,9 @@ use std::{
 
 use haltkick_locks::{Activity, Event, Platform, Point};
 
+use crate::threads::{self, Clock, Latch, draw};
 #[cfg(not(any(loom, shuttle)))]
 use crate::watchdog::{Signal, Watchdog};
-use crate::{
-    reached::reach,
-    threads::{self, Clock, Latch, draw},
-};
 
 /// A set of threads that play CPUs.
 ///
@@ -476,5 +473,23 @@ impl Platform for Cpus {
         if let Some(hook) = hook {
             hook(point);
         }
+    }
+}
+
+thread_local! {
+    /// Set of the events that some execution of this test has counted. A model checker runs all of them on one thread.
+    static REACHED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn reach(event: Event) {
+    REACHED.with(|reached| reached.set(reached.get() | 1 << (event as usize)));
+}
+
+/// That the executions of this test have come to what they are about; of a schedule that is replayed, nothing is asked.
+pub fn assert_reached<const EVENTS: usize>(events: [Event; EVENTS]) {
+    let is_replay = std::env::var_os("SHUTTLE_REPLAY").is_some();
+    for event in events {
+        let reached = REACHED.with(Cell::get) & 1 << (event as usize) != 0;
+        assert!(reached || is_replay, "no execution has come to {}", event.name());
     }
 }

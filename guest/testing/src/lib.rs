@@ -22,14 +22,12 @@ macro_rules! tests {
 
 mod cpus;
 mod plain;
-mod reached;
 mod threads;
 #[cfg(not(any(loom, shuttle)))]
 mod watchdog;
 
-pub use cpus::Cpus;
+pub use cpus::{Cpus, assert_reached};
 pub use plain::Plain;
-pub use reached::assert_reached;
 #[cfg(any(loom, shuttle))]
 pub use threads::play_once;
 #[cfg(shuttle)]

@@ -334,9 +334,11 @@ fn names_in_files_are_no_commands_to_a_terminal() {
 
 #[test]
 fn a_broken_table_of_objects_and_too_many_segments_are_refused() {
-    let mut cut = image();
-    cut.put(cut.named(OBJECTS_SECTION) + PLACE, u64::MAX - 7, 8);
-    assert_refused(cut.with_object(), "is cut short");
+    for place in [u64::MAX - 7, image().0.len() as u64] {
+        let mut cut = image();
+        cut.put(cut.named(OBJECTS_SECTION) + PLACE, place, 8);
+        assert_refused(cut.with_object(), "is cut short");
+    }
     // ELF: 0xffff segments means that the first section's header states their number.
     let mut many = image();
     many.put(SEGMENT_COUNT, 0xffff, 2);
@@ -471,10 +473,12 @@ fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
     let linked = object().linked().expect("it is right");
     let unlock = linked.objects[0].functions[0][1].expect("it has one");
     // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
-    // hk_unlock becomes the last of all.
-    let mut file = object();
-    let (data, relocations) = (file.numbered(3) + PLACE, file.range(file.numbered(4)).start);
-    file.put(data, SECTIONS_AT as u64, 8);
-    file.put(relocations + 16, !unlock, 8);
-    _ = file.linked();
+    // hk_unlock becomes the last of all, or one far behind the file's end.
+    for addend in [!unlock, (1_u64 << 40).wrapping_sub(unlock)] {
+        let mut file = object();
+        let (data, relocations) = (file.numbered(3) + PLACE, file.range(file.numbered(4)).start);
+        file.put(data, SECTIONS_AT as u64, 8);
+        file.put(relocations + 16, addend, 8);
+        _ = file.linked();
+    }
 }
