@@ -58,7 +58,7 @@ page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory
 grant                   0 RUN JSON --workload grant-split --locks 4
 overtaking              0 RUN JSON --workload overtaking --lock clh
 switches-off            0 RUN JSON --oracle off --stamps plain --patch off --attribution off --live on
-holders-off             0 RUN JSON --lock ticket --slice 200us --deschedule holder,rate=5000,for=50us
+holders-off             0 RUN JSON --lock tas --slice 200us --deschedule holder,rate=5000,for=50us
 random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on
 points-off              0 RUN JSON --lock qspinlock-points --pv on --deschedule waiter,prob=0.5,for=100us,at=halted-published
 extended                0 RUN JSON --lock slice-tas --slice 200us --grace 50us --slice-margin 20us
