@@ -4,6 +4,8 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error};
 
+use haltkick_vmm::{ARMS, Image};
+
 use super::Cli;
 use crate::settings::table;
 
@@ -48,7 +50,7 @@ pub(crate) fn elsewhere(error: &Error, arguments: &[String]) -> Option<String> {
     let cli = Cli::command();
     let command = arguments.iter().find_map(|word| cli.find_subcommand(word))?;
     let this = command.get_name();
-    if !flag.starts_with('-') && has(command, "lock") {
+    if has(command, "lock") && is_lock(flag) {
         return Some(format!("`haltkick {this}` takes a lock as a flag: --lock {flag}"));
     }
     let name = flag.strip_prefix("--")?;
@@ -66,6 +68,12 @@ pub(crate) fn elsewhere(error: &Error, arguments: &[String]) -> Option<String> {
     let others = cli.get_subcommands().filter(|other| has(other, name));
     let others: Vec<String> = others.map(|other| format!("`haltkick {}`", other.get_name())).collect();
     (!others.is_empty()).then(|| format!("`haltkick {this}` has no --{name}: {} has", others.join(" or ")))
+}
+
+/// Whether this is the name of a lock, perhaps with its form or its layout.
+fn is_lock(word: &str) -> bool {
+    let is_it = |name: &str| name.split('/').next() == word.split(['+', '/']).next();
+    Image::embedded().locks.iter().any(|lock| is_it(&lock.name)) || ARMS.iter().any(|arm| is_it(arm.name))
 }
 
 fn has(command: &Command, flag: &str) -> bool {
@@ -100,6 +108,8 @@ mod tests {
                 Some("`haltkick sweep` takes settings as flags: --window 1ms"),
             ),
             ("worst qspinlock", Some("`haltkick worst` takes a lock as a flag: --lock qspinlock")),
+            ("run 2us", None),
+            ("sweep --vary ratio=1,2 lock=tas,mcs", None),
             ("run --set=hold=2us", Some("`haltkick run` takes settings as flags: --hold 2us")),
             (
                 "bench overcommit --ratio 4",

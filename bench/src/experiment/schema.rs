@@ -269,6 +269,13 @@ mod tests {
         for (wrong, arm) in [
             ("blokcs = 5\n", ARM),
             ("[settings]\nhodl = '1us'\n", ARM),
+            ("[[point]]\nhodl = '1us'\n", ARM),
+            ("[grid]\nratoi = [1]\n", ARM),
+            ("", "[[arm]]\nname = 'a'\nlokc = 'tas'\n"),
+            ("", "[[arm]]\nname = 'a'\nonly = { ratoi = 1 }\n"),
+            ("[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'a'\nfo = 'lock-cpu'\n", ARM),
+            ("[control]\narm = 'a'\nratoi = 1\n", ARM),
+            ("[quick]\nblokcs = 1\n", ARM),
             ("blocks = 0\n", ARM),
             ("[settings]\nhold = 5\n", ARM),
             ("[settings]\nhold = '5'\n", ARM),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haltkick_vmm::{Guest, Image, Ours, Outcome, Ring, Rules, Run, RunError, Shape, System};
 
 use super::engine::Engine;
-use super::judge::WORK_TOLERANCE;
+use super::judge::{WORK_TOLERANCE, timed_within};
 use crate::analysis::statistics::median;
 use crate::experiment::plan::{Plan, lock_free};
 use crate::host::identity::Host;
@@ -142,6 +142,8 @@ impl Calibrations {
     ) {
         for (asked, calibration) in self.0.iter_mut().filter(|(asked, _)| !asked.engine.is_simulated()) {
             let rates: Vec<f64> = alike(asked, plan, records.clone(), host)
+                // Pieces too short to be timed exactly say nothing of the clock.
+                .filter(|record| timed_within(record) <= WORK_TOLERANCE)
                 .filter_map(|record| Some(record.figure(WORK_RATE)? * record.figure(WORK_SPEED)?))
                 .collect();
             if rates.is_empty() {

@@ -207,6 +207,20 @@ fn inside(value: &mut Value, which: usize) -> &mut Value {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn exchanged_values_are_refused_or_read() {
+        let read = |bytes: &[u8]| {
+            let mut value = RECORDS[0].clone();
+            exchange(&mut value, &mut Script::new(bytes));
+            parse(&value.to_string()).is_ok()
+        };
+        let outcomes = (0..=u8::MAX).map(|which| read(&[2, which, which / 3, which / 7, 7]));
+        let (good, bad): (Vec<_>, Vec<_>) = outcomes.partition(|good| *good);
+        assert!(good.len() > 20 && bad.len() > 20, "{} and {}", good.len(), bad.len());
+    }
+
     #[test]
     fn fuzz_outcome_of_any_guest_makes_a_record() {
         super::OUTCOME.run();

@@ -64,11 +64,16 @@ pub(crate) fn judge_host(record: &mut Record, tick_resolution: f64, pinning_lost
     }
 }
 
-/// Compares the work that was done with the work that was promised: a section of 1 us that takes 0.2 us makes another lock.
-fn judge_work(record: &mut Record) {
+/// The share of its speed within which a run's work is timed, by its shortest pieces.
+pub(super) fn timed_within(record: &Record) -> f64 {
     let [hold_ns, think_ns] = ["hold_ns", "think_ns"].map(|name| record.settings.count(name));
     let shortest_ns = [hold_ns, think_ns].into_iter().filter(|piece_ns| *piece_ns > 0).min();
-    let resolution = shortest_ns.map_or(0.0, |piece_ns| TIMED_WITHIN_NS / piece_ns as f64);
+    shortest_ns.map_or(0.0, |piece_ns| TIMED_WITHIN_NS / piece_ns as f64)
+}
+
+/// Compares the work that was done with the work that was promised: a section of 1 us that takes 0.2 us makes another lock.
+fn judge_work(record: &mut Record) {
+    let resolution = timed_within(record);
     if let Some(over_promised) = record.figure(WORK_SPEED) {
         let [slowest_vcpu, fastest_vcpu] =
             ["work_slowest_vcpu", "work_fastest_vcpu"].map(|name| record.amount(name));

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if args.perf_map {
         write_perf_map(&run, &image)?;
     }
-    // Once it is open, no other file needs to be written.
+    // Before the guest starts: a long run is not lost to a wrong path. Once it is open, no other file needs to be written.
     let trace = args.trace.as_deref().map(|path| OpenedFile::open("--trace", path)).transpose()?;
     let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
     let live = run.live.then(LiveFile::of_process).transpose()?;

@@ -8,7 +8,7 @@ use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
-use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_SPEED};
+use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_RATE, WORK_SPEED};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
@@ -87,6 +87,16 @@ fn a_block_is_given_the_clock_of_the_one_before() {
         let is_off = record.warnings.iter().any(|warning| warning.code == "work-off");
         assert_eq!(is_off, is_in(record, 0), "{:?}: {:?}", record.place, record.figure(WORK_SPEED));
     }
+}
+
+#[test]
+fn pieces_too_short_to_be_timed_change_no_rate() {
+    let plan = Sketch::new().arm_with("a", "lock = \"tas\"\nhold = \"200ns\"").plan(2);
+    let speed = WorkSpeed { over_promised: 1.07, pieces: 100 };
+    let world = World::new(1).adjust(move |_, outcome| outcome.work.fill(Some(speed)));
+    let records = records("short-pieces", &world, &plan, Rule { blocks: 2, ..ONCE });
+    let rates: Vec<Option<f64>> = records.iter().map(|record| record.figure(WORK_RATE)).collect();
+    assert_eq!(rates.first(), rates.last(), "{rates:?}");
 }
 
 #[test]
