@@ -90,7 +90,8 @@ imports! {
     fn hk_slice_margin() -> u64 = Guest.slice_margin();
 }
 
-/// A vCPU's number that `function` was called with.
+/// The index of vCPU `cpu`, by which `function` was called. Ends the run if there is none.
+#[inline(always)]
 fn existing(function: &str, cpu: u32) -> usize {
     assert!(cpu < percpu::boot().vcpus, "{function}: there is no vCPU {cpu}");
     cpu as usize

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, WorkloadFlags};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;
@@ -57,7 +57,17 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
         lock_parameter: asked.ours.lock_parameter,
-        ..BootBlock::default()
+        // Each by its name, so that a setting which is added cannot be forgotten here.
+        vcpu_areas: GuestAddress(0),
+        control: GuestAddress(0),
+        oracles: GuestAddress(0),
+        page_table: GuestAddress(0),
+        pool: GuestAddress(0),
+        pool_bytes: 0,
+        preempted_flags: GuestAddress(0),
+        trace_rings: GuestAddress(0),
+        trace_sections: 0,
+        entries: GuestAddress(0),
     }
 }
 

@@ -56,7 +56,7 @@ macro_rules! statuses {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(i16)]
         pub enum Status {
-            $(#[doc = $text] $(#[$more])* $status = $number,)+
+            $(#[doc = $text] #[doc = ""] $(#[$more])* $status = $number,)+
         }
 
         impl fmt::Display for Status {
@@ -70,14 +70,14 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// (Wrong type, wrong domain, an entry that does not stand still), or a pin counter is full.
+    /// The type or the domain is wrong, the entry does not stand still, or a pin counter is full.
     GeneralError = -1, "not granted, unstable, or meaningless flags";
     BadDomain = -2, "no such domain";
     BadReference = -3, "no such reference";
     BadHandle = -4, "no such mapping";
     NoHandle = -7, "no handle left";
     PermissionDenied = -8, "granted for reading only";
-    /// Or it is not the granter's.
+    /// Also of a page that is not the granter's.
     BadPage = -9, "no such page, or it is in use";
     BadCopyArgument = -10, "the copy leaves the page";
     Again = -12, "in use, try again";

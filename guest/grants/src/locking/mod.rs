@@ -116,8 +116,8 @@ pub enum SwapLocking {
 pub enum MapLocking {
     /// No lock: the pin keeps the page, and no other vCPU has the handle yet.
     Nothing,
-    /// No lock while the page table is changed; then the tables of both domains, under which unmap also changes it: not under the
-    /// granter's only.
+    /// No lock while the page table is changed; then the tables of both domains. Unmap changes the page table under both, too, and
+    /// under the granter's alone in the other cases.
     BothTables,
     /// The granter's table and the entry that was pinned under them, for both.
     Entry,
@@ -156,7 +156,7 @@ pub trait Scheme: Sized + Sync + 'static {
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Exclusive<L>(
-    /// For both.
+    /// The spinlock, which readers take as writers do.
     pub L,
 );
 

@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-grants --test shuttle`
 //!
 //! Spinlocks sleep here, so CPUs that wait for each other are a deadlock that shuttle reports.
+//! `haltkick_testing::try_schedules` says how to try more schedules, and how to run a failure again.
 
 #![cfg(shuttle)]
 

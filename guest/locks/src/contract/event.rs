@@ -214,7 +214,7 @@ macro_rules! points {
             #[non_exhaustive]
             #[repr(u8)]
             pub enum Point {
-                $(#[doc = $summary] $(#[$reason])* $point = $name,)+
+                $(#[doc = $summary] #[doc = ""] $(#[$reason])* $point = $name,)+
             }
         }
 
@@ -224,6 +224,7 @@ macro_rules! points {
             /// Between owning the lock and returning from `lock`, or between releasing it and returning from `unlock`, this is
             /// more than what has been [announced](crate::Platform::announce).
             pub const fn activity(self) -> Option<Activity> {
+                // Of each point the first: its activity, or `None` where none is given.
                 [$([$(Some(Activity::$activity),)? None][0]),+][self as usize]
             }
 
@@ -265,7 +266,7 @@ points! {
         "a slow unlock has released the lock, and not yet kicked the head (T4)";
     /// A kick from here on must not be lost, nor be taken by an interrupt that waits itself (T10).
     BeforeSleep = "before-sleep", "a waiter is about to halt (T11)";
-    /// That of its successor names it still: the successor must wait for it to be out of the way.
+    /// Its successor's link names it still, and the successor must wait for it to be out of the way.
     Unlinked = "unlinked" for Waiter, "a waiter that gives up is out of its predecessor's link only (O2)";
     /// Later arrivals must not get ahead of it.
     WriterWaits = "writer-waits" for Head, "the first in the queue has announced that it is a writer (T17)";

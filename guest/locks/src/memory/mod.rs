@@ -48,7 +48,8 @@ impl Statistic {
 #[cfg(not(liveness))]
 pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 
-/// A point in time that one lock protects, and no protocol depends on: never modelled, and the lower half of the ticks there, too.
+/// A point in time that one lock protects, and no protocol depends on: never modelled. Where addresses have 32 bits it holds the
+/// lower half of the ticks: a sleeper that has been overdue for 2^31 ticks counts as patient for as many again.
 pub(crate) use core::sync::atomic::AtomicUsize as Time;
 
 /// Orders this CPU against its own interrupts; the model checkers have none.
@@ -76,7 +77,7 @@ macro_rules! fresh {
     (pub $name:ident<$($parameter:ident: $bound:path),+> $fields:tt) => {
         impl<$($parameter: $bound),+> $name<$($parameter),+> {
             $crate::memory::const_unless_loom! {
-                /// One that no CPU uses yet.
+                /// The initial state: free, and used by no CPU.
                 pub const fn new() -> Self {
                     Self $fields
                 }
@@ -85,13 +86,13 @@ macro_rules! fresh {
     };
     ($visibility:vis $name:ident $fields:tt) => {
         impl $name {
-            /// One that no CPU uses yet.
+            /// The initial state: free, and used by no CPU.
             #[cfg(not(loom))]
             $visibility const fn new() -> Self {
                 Self $fields
             }
 
-            /// One that no CPU uses yet.
+            /// The initial state: free, and used by no CPU.
             #[cfg(loom)]
             $visibility fn new() -> Self {
                 Self $fields

@@ -271,7 +271,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
     /// Whether the patience of `number`, of this list, is over.
     pub(crate) fn is_overdue(&self, number: u32) -> bool {
         let deadline = self.domain.sleeper(number).deadline.load(Relaxed);
-        // The sign of a difference: it is far below half of what a word holds.
+        // The sign of a difference: patience is far below half of what a word holds.
         (self.domain.platform.now() as usize).wrapping_sub(deadline).cast_signed() >= 0
     }
 

@@ -8,7 +8,8 @@
 //! Claiming and giving back need no read-modify-write. Only the CPU itself changes them, and an interrupt leaves them
 //! as it found them.
 //!
-//! Nodes of a CPU that a lock keeps until unlock may be released in any order: a mask ([`Slots`]) says which are free.
+//! Nodes of a CPU that a lock keeps until unlock may be released in any order: a mask ([`Slots`]) says which are free. It changes in
+//! the same way as the counter.
 
 use crate::{
     contract::{Event, Platform, Point},
@@ -74,10 +75,11 @@ impl Nesting {
     }
 }
 
-/// Waits for the link to a successor, which is on its way: the raw code of that one. Acquire: pairs with the link.
+/// Waits for the link to a successor, which is on its way. Returns the successor's raw code, which is never 0.
 #[inline(always)]
 pub(crate) fn await_next<P: Platform>(platform: &P, next: &AtomicU32) -> u32 {
     loop {
+        // Acquire: pairs with the release store by which the successor links itself.
         let raw = next.load(Acquire);
         if raw != 0 {
             return raw;

@@ -1,6 +1,8 @@
 //! More CPUs than loom can exhaust: random schedules with few, but ill-chosen, preemptions.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-locks --test shuttle`
+//!
+//! `haltkick_testing::try_schedules` says how to try more schedules, and how to run a failure again.
 
 #![cfg(shuttle)]
 

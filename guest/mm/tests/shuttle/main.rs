@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-mm --test shuttle`
 //!
 //! The address space is small (four entries a table), so that page tables come and go.
+//! `haltkick_testing::try_schedules` says how to try more schedules, and how to run a failure again.
 
 #![cfg(shuttle)]
 

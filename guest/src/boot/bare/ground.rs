@@ -107,7 +107,8 @@ pub(super) fn unmap_null() {
     }
 }
 
-/// Zeroed memory for one structure that is written before anybody else looks, or is made of atomics.
+/// Zeroed memory for one structure, for which zero is valid. It is written before anybody else looks, or each CPU has a part of its
+/// own in it, or it is made of atomics.
 #[repr(C, align(64))]
 pub(super) struct Zeroed<T>(UnsafeCell<MaybeUninit<T>>);
 

@@ -50,14 +50,15 @@ pub(super) fn write_gates() {
         let handler = (&raw const exceptions::STUBS) as u64 + vector * u64::from(exceptions::STUB_BYTES);
         let low =
             handler & 0xffff | u64::from(CODE) << 16 | IST1 | PRESENT_GATE | (handler >> 16 & 0xffff) << 48;
-        // SAFETY: alone, see `GATES`.
+        // SAFETY: alone, see `GATES`; zero is a valid gate.
         unsafe { (*GATES.pointer())[vector as usize] = [low, handler >> 32] };
     }
 }
 
 /// Gives the calling CPU its tables, and `area` as GS base.
 pub(super) fn load(cpu: u32, area: u64) {
-    // SAFETY: this CPU's own, see `TABLES`; `SEGMENTS` is constant. The area's field was written before this CPU started.
+    // SAFETY: this CPU's own, see `TABLES`; zero is valid for every field. `SEGMENTS` is constant. The area's field was written before
+    // this CPU started.
     unsafe {
         let tables = &mut (*TABLES.pointer())[cpu as usize];
         let task_state = (&raw const tables.task_state) as u64;
