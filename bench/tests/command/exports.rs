@@ -101,8 +101,11 @@ fn each_arms_first_run_keeps_its_timeline_for_the_report() {
             continue;
         }
         kept += 1;
-        let vcpus = record["timeline"]["on_pcpu"].as_array().unwrap();
-        assert_eq!(vcpus.len() as u64, record["settings"]["vcpus"].as_u64().unwrap());
+        for side in ["on_pcpu", "off_pcpu"] {
+            let vcpus = record["timeline"][side].as_array().unwrap();
+            assert_eq!(vcpus.len() as u64, record["settings"]["vcpus"].as_u64().unwrap());
+            assert!(vcpus.iter().all(|vcpu| (1..=100).contains(&vcpu.as_str().unwrap().len())), "{vcpus:?}");
+        }
     }
     assert_eq!(kept, 2);
     let page = read(format!("{results}/report.html"));

@@ -25,6 +25,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             "--workload selftest-lost-kick --lock qspinlock",
             "--pv: workload 'selftest-lost-kick' needs vCPUs that sleep, and none sleeps without it: use pv on",
         ),
+        ("--watchdog 0s", "--watchdog: 0s is out of range: 10ms to 86400s"),
         ("--work-rate 500000", "`--work-rate` is gone: the host's rate is measured at each start"),
         ("--grace 2ms", "--grace: 2ms is out of range: a slice, 1ms, at most"),
         ("--grace 50us --sched host", "--grace: only the VMM's own scheduler can grant it: use --sched vmm"),

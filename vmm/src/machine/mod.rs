@@ -57,7 +57,7 @@ pub(crate) fn is_native(instructions_per_second: f64) -> bool {
     instructions_per_second >= NATIVE_AT_LEAST
 }
 
-/// Why ring 0, which has this rate, is no place for a guest, if it is none.
+/// The reason why ring 0 with this rate is no place for a guest; `None` if it is native.
 pub(crate) fn interpreted(rate: f64) -> Option<String> {
     (!is_native(rate)).then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6))
 }

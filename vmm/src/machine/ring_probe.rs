@@ -65,6 +65,6 @@ fn timed(vm: &mut Vm, rounds: u64) -> Result<Duration, RunError> {
     let registers = kvm_regs { rip: PROBE_CODE, rcx: rounds, ..Default::default() };
     set_start(&vm.memory, vcpu, registers).map_err(system("set registers for the ring probe"))?;
     // A KVM that makes its exit fault forever must not hang the VMM.
-    let otherwise = || "the ring probe does not come back; this KVM cannot run the guest".into();
+    let otherwise = || "the ring probe does not end as it should; this KVM cannot run the guest".into();
     expect(vcpu, Exit::Booted, TIME_LIMIT, otherwise).map_err(|why| RunError::HostLacks(why.to_string()))
 }

@@ -131,7 +131,7 @@ pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u64, RunError> {
     vcpu.get_tsc_khz().map(u64::from).map_err(why)
 }
 
-/// Gives a guest its memory, which is one region.
+/// Gives a guest its memory, which is one region. The caller keeps it mapped as long as `vm` is there.
 pub(crate) fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), RunError> {
     let whole = memory.iter().next().expect("one region was mapped");
     let region = kvm_userspace_memory_region {

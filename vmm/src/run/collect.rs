@@ -277,7 +277,9 @@ fn completion(facts: &Facts<'_>) -> Option<Duration> {
 }
 
 fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
-    let ticks = sum(&facts.seen, |area| &area.results.lock_ticks);
+    let of_vcpu = |vcpu| facts.seen.memory.area(vcpu).results.lock_ticks.load(Ordering::Relaxed);
+    // Wrapping, as the guest adds them up: where TSCs differ, few sections of one vCPU may take less than no time.
+    let ticks = (0..facts.seen.asked.guest.vcpus).map(of_vcpu).fold(0, u64::wrapping_add);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
     (!facts.seen.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }

@@ -31,7 +31,7 @@ use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::{Census, Idle, PcpuSet, wakes_on};
 use crate::sched::pcpu::Pcpu;
-use crate::sched::run_queues::{Line, RunQueues};
+use crate::sched::run_queues::{Exchanged, Line, RunQueues};
 use crate::sched::sleepers::Sleepers;
 use crate::sched::task::{Apart, LookCost, Task};
 use crate::sched::{Finished, Rules, Sched};
@@ -316,7 +316,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// may be itself if the others have found pCPUs meanwhile. `None`: all guests are over.
     fn exchange(&self, task: Box<Task<'a>>, pcpu: u32) -> Option<Box<Task<'a>>> {
         self.take_back();
-        let (next, waits) = self.queues.exchange(pcpu, task);
+        let Exchanged { next, waits } = self.queues.exchange(pcpu, task);
         self.publish_load();
         if let Some(last) = waits {
             self.wake_one(last);

@@ -277,6 +277,7 @@ mod tests {
             (PerSecond(2e3), Some(3), Some(3), 842..=1158),
             // None is taken at another point, or at none.
             (Probability(0.25), Some(3), Some(2), 0..=0),
+            (Probability(0.25), Some(3), None, 0..=0),
             (PerSecond(2e3), Some(3), None, 0..=0),
         ] {
             let mut injector = injector(how_often, point);

@@ -151,8 +151,8 @@ mod tests {
 
     const US: u64 = 1000;
 
-    fn quota(run_us: u64, period_us: u64, most_burstus: u64) -> Bandwidth {
-        let [run, period, burst] = [run_us, period_us, most_burstus].map(Duration::from_micros);
+    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Bandwidth {
+        let [run, period, burst] = [run_us, period_us, burst_us].map(Duration::from_micros);
         Bandwidth { run, period, burst }
     }
 

@@ -35,7 +35,7 @@ pub struct RunDelay {
     pub delayed: Duration,
 }
 
-/// That of each runner which has ended; `None`: the kernel does not tell.
+/// The delay of each runner that has ended; `None`: the kernel does not tell.
 #[derive(Debug, Default)]
 pub(crate) struct RunDelays(Mutex<Vec<Option<RunDelay>>>);
 

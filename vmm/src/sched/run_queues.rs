@@ -80,6 +80,13 @@ pub(super) struct RunQueues<'a> {
     floor_ns: Line<AtomicU64>,
 }
 
+/// Result of the exchange of one vCPU for another on a pCPU.
+pub(super) struct Exchanged<'a> {
+    pub(super) next: Option<Box<Task<'a>>>,
+    /// If more vCPUs lie in its queue: the pCPU that the first of them ran on last.
+    pub(super) waits: Option<Option<u32>>,
+}
+
 impl<'a> RunQueues<'a> {
     /// Empty queues for `vcpus` vCPUs on `pcpus`: one for all if guests have shares or `one` is asked for. `shares` makes one with
     /// room for a number of vCPUs.
@@ -246,13 +253,8 @@ impl<'a> RunQueues<'a> {
         })
     }
 
-    /// The vCPU `task`, which has run on `pcpu`, goes back, and the one that is next comes out: it may be the same one. If more lie in the
-    /// queue then: also the pCPU that the first of them ran on last.
-    pub(super) fn exchange(
-        &self,
-        pcpu: u32,
-        task: Box<Task<'a>>,
-    ) -> (Option<Box<Task<'a>>>, Option<Option<u32>>) {
+    /// The vCPU `task`, which has run on `pcpu`, goes back, and the one that is next comes out: it may be the same one.
+    pub(super) fn exchange(&self, pcpu: u32, task: Box<Task<'a>>) -> Exchanged<'a> {
         let own = self.of_pcpu(pcpu);
         let last = |ready: &Ready<'a>| ready.shares.first().map(|(_, task)| task.last_pcpu);
         let mut stolen = None;
@@ -260,16 +262,16 @@ impl<'a> RunQueues<'a> {
             self.push_into(own, ready, task);
             stolen = self.is_to_take_from(own, ready.first_ns());
             let next = if stolen.is_none() { self.pop_from(ready, pcpu) } else { None };
-            (next, last(ready))
+            Exchanged { next, waits: last(ready) }
         });
         self.has_looked(own);
         let Some(other) = stolen else { return exchanged };
         match self.change(other, |ready| self.pop_from(ready, pcpu)) {
-            Some(next) => (Some(next), exchanged.1),
+            Some(next) => Exchanged { next: Some(next), ..exchanged },
             // Its own pCPU, or another one, was faster.
             None => self.change(own, |ready| {
                 let next = self.pop_from(ready, pcpu);
-                (next, last(ready))
+                Exchanged { next, waits: last(ready) }
             }),
         }
     }

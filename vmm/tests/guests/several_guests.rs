@@ -39,9 +39,9 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() {
     })
 }
 
-/// Runs an honest guest, whose vCPUs never sleep, next to one with `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's
-/// scheduler, which a busy host may prevent now and then. The host's scheduler decides about shares of its own. `look`
-/// checks how the other guest ended.
+/// Runs an honest guest, whose vCPUs never sleep, next to one with `workload` a few times, and a few times more if the
+/// honest guest did not have its share under the VMM's scheduler, which a busy host may prevent now and then. The host's
+/// scheduler decides about shares of its own. `look` checks how the other guest ended.
 fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended)) {
     const RUNS: u64 = 8;
     let base = base.clone().window(config().window * 3).form("tas", false);

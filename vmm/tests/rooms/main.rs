@@ -1,8 +1,8 @@
 //! The shape of the sources.
 //!
 //! Rules of imports: the sources of a crate lie in rooms, folders next to its `lib.rs`; a room imports from those
-//! before it in the table of docs/architecture.md, and so none is in a circle with another. Within a room, files are in no circle either. Also
-//! limits on the length of files and names; and the files that `vmm/build.rs` watches.
+//! before it in the table of docs/architecture.md, and so none is in a circle with another. Within a room, files are in
+//! no circle either. Also limits on the length of files and names; and the files that `vmm/build.rs` watches.
 
 mod circles;
 mod source;

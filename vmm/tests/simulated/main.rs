@@ -227,6 +227,20 @@ fn a_hang_and_a_lost_kick_are_explained() {
             assert_eq!(story.verdict.vcpu, Some(0), "{story}");
             assert!(story.to_string().contains("selftest"), "where the holder is: {story}");
         }
+        if cause == Cause::HolderRuns && lock == "qspinlock" {
+            let state = &story.locks[0];
+            let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
+            let queue = state.queue.as_ref().expect("no queue");
+            let (first, last) = (queue.vcpus.first().copied(), queue.vcpus.last());
+            let is_head = first.is_some_and(|vcpu| state.heads.contains(&vcpu));
+            assert!(is_head && queue.from_head, "{queue:?}, {state:?}");
+            assert!(last.is_some_and(|vcpu| word.contains(&format!("vCPU {vcpu},"))), "{queue:?}, {word}");
+            // A word that says so has an entry, and that one names the head.
+            let sleepers = story.sleepers.as_ref().expect("no census");
+            let named: Vec<_> = sleepers.entries.iter().map(|entry| (entry.lock, entry.vcpu)).collect();
+            let slow = if word.starts_with("held and slow") { vec![(Some(0), first)] } else { vec![] };
+            assert_eq!(named, slow, "{word}: {sleepers:?}");
+        }
         // MCS keeps its owner in the queue, and waiters never leave: all must be there.
         if lock == "mcs" {
             let mut queue = story.locks[0].queue.clone().expect("no queue");

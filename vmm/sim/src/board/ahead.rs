@@ -174,7 +174,8 @@ impl<M: Memory> Board<M> {
     ) -> bool {
         let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions);
         effects.clear();
-        let goes_round = self.goes_round(slot, cpu, &From { at_ps, instructions, ..*from }, false, effects);
+        let from = From { at_ps, instructions, ..*from };
+        let goes_round = self.goes_round(slot, cpu, &from, false, &mut |effect| effects.push(*effect));
         self.tried += cpu.instructions - instructions;
         let stand = cpu.stand();
         // At its last stand, all further rounds are like this one.

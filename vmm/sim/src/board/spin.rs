@@ -171,7 +171,7 @@ impl<M: Memory> Board<M> {
         last.stand.differs_in(&here.stand).filter(|differ| *differ != 0)?;
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let mut round = Vec::new();
-        let next = self.trial(slot, cpu, (&from, &here.stand), false, &mut round)?;
+        let next = self.trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
         let alike = Alike::after(&here.stand, &next.stand, &round)?;
         alike
             .decides_nothing()
@@ -190,7 +190,7 @@ impl<M: Memory> Board<M> {
     ) -> Option<Parked> {
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let mut trial = |board: &mut Self, from: &From, stand: &Stand| {
-            board.trial(slot, cpu, (from, stand), false, &mut Vec::new())
+            board.trial(slot, cpu, (from, stand), false, &mut |_| ())
         };
         let next = trial(self, &from, &here.stand)?;
         let is_dead = trial(self, &from, &last.stand).is_some_and(|other| other == next);
@@ -232,7 +232,7 @@ impl<M: Memory> Board<M> {
         Some(parked)
     }
 
-    /// End of a round that begins here, or has (`past`), if it comes to the PAUSE again, and the effects of its instructions. Changes
+    /// End of a round that begins here, or has (`past`), if it comes to the PAUSE again. Tells the effects of its instructions. Changes
     /// nothing.
     fn trial(
         &mut self,
@@ -240,12 +240,12 @@ impl<M: Memory> Board<M> {
         cpu: &mut Cpu,
         (from, stand): (&From, &Stand),
         past: bool,
-        effects: &mut Vec<Effect>,
+        tell: &mut impl FnMut(&Effect),
     ) -> Option<RoundEnd> {
         let (before, instructions) = (cpu.stand(), cpu.instructions);
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
-        let at_pause = self.goes_round(slot, cpu, from, past, effects);
+        let at_pause = self.goes_round(slot, cpu, from, past, tell);
         let ended = at_pause.then(|| RoundEnd {
             stand: cpu.stand(),
             round_ps: self.fabric.time_ps(cpu.instructions) - from.at_ps,
@@ -264,14 +264,14 @@ impl<M: Memory> Board<M> {
         cpu: &mut Cpu,
         from: &From,
         past: bool,
-        effects: &mut Vec<Effect>,
+        tell: &mut impl FnMut(&Effect),
     ) -> bool {
         let alone = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
         self.fabric.begin(slot, &alone);
         (self.fabric.running.dry, self.fabric.running.past) = (true, past);
         self.fabric.begin_round();
         let limit = from.instructions + MOST_INSTRUCTIONS;
-        cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
+        cpu.run_telling(&mut self.code, &mut self.fabric, limit, tell);
         self.fabric.why == Why::Pause
     }
 
@@ -311,7 +311,7 @@ impl<M: Memory> Board<M> {
         if let Some((stand, from)) = parked.clock.filter(|_| rounds > 0) {
             // Its last reading of the clock.
             let last = From { at_ps: at_ps - parked.round.round_ps, ..from };
-            if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true, &mut Vec::new()) {
+            if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true, &mut |_| ()) {
                 cpu.go_back(&ended.stand, from.instructions);
             }
         }
@@ -327,7 +327,9 @@ impl<M: Memory> Board<M> {
             place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
-        cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
+        if *parked.counters != Counters::default() {
+            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions);
+        }
         // It stands behind a PAUSE.
         self.spend(slot, cpu.rip, false, at_ps);
         self.fabric.rounds[slot as usize].begin(cpu.instructions, at_ps);

@@ -62,7 +62,7 @@ pub trait Witness {
     }
 }
 
-/// One that whoever has set it goes on to look at.
+/// A witness that its owner still reads after the board has it.
 impl<W: Witness> Witness for Rc<RefCell<W>> {
     fn wants_steps(&self, at_ps: u64) -> bool {
         self.borrow().wants_steps(at_ps)

@@ -50,6 +50,7 @@ pub(crate) const fn signed(value: u64, width: u32) -> i64 {
     (value << (64 - width)) as i64 >> (64 - width)
 }
 
+/// The default is no state of a CPU: it has ZF and PF.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     /// Sign-extended.

@@ -121,6 +121,8 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
     (0..2).for_each(|cpu| _ = get(&mut lines, &MACHINE, 0, cpu, Need::Read));
     get(&mut lines, &MACHINE, later_ps, 2, Need::Read);
     assert!(lines.is_quiet(later_ps, 7), "a further reader");
+    get(&mut lines, &MACHINE, later_ps, 3, Need::Write);
+    assert!(!lines.is_quiet(later_ps + 1, 7), "a writer");
 }
 
 #[test]
@@ -204,6 +206,8 @@ fn who_watches_a_line_is_told_of_the_next_write_by_another() {
     assert_eq!(lines.write_by_host(0, 7), [5]);
     assert_eq!(lines.take_watchers(7, 0), []);
     order_in(&mut lines, &MACHINE, &[0, 4, 2, 8, 1, 9, 3, 5]);
+    lines.watch(0, 7);
+    lines.forget(0, 7);
     let line = lines.peek(7).expect("it was used");
     let kept = (line.watchers.capacity(), line.waiting.clusters.capacity());
     assert_eq!(kept, (0, 0), "a line that no CPU waits for keeps no lists");

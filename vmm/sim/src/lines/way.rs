@@ -119,7 +119,10 @@ impl Task {
             // published does no more operations on one word than without them.
             Way::Core => costs.near_ps * permille / 1000,
             // Copies go to many at once, and as much longer to those who are farther away.
-            _ if self.shares => costs.shared_ps * self.latency_ps(costs).max(costs.near_ps) / costs.near_ps,
+            _ if self.shares => {
+                let multiple = costs.shared_ps * self.latency_ps(costs).max(costs.near_ps);
+                multiple.checked_div(costs.near_ps).unwrap_or(costs.shared_ps)
+            }
             _ => self.latency_ps(costs) * permille / 1000,
         }
     }

@@ -82,7 +82,7 @@ impl LineCosts {
             ));
         }
         if self.near_ps == 0 && topology.clusters() != topology.sockets() {
-            return Err("line.near-ns is missing: the topology has clusters within a socket".into());
+            return Err("line.near-ns is missing or 0: the topology has clusters within a socket".into());
         }
         for (of_cluster, of_socket) in [
             (&mut self.near_ps, self.socket_ps),

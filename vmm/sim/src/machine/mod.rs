@@ -55,11 +55,12 @@ pub struct Costs {
     /// PAUSE.
     #[serde(skip)]
     pub pause_ps: u64,
-    #[serde(default, deserialize_with = "value")]
+    /// PAUSE as its file gives it: in nanoseconds, or in cycles of the core.
+    #[serde(default, deserialize_with = "given")]
     pause_ns: Option<f64>,
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default, deserialize_with = "given")]
     pause_cycles: Option<f64>,
-    #[serde(default, deserialize_with = "value")]
+    #[serde(default, deserialize_with = "given")]
     core_ghz: Option<f64>,
     /// Reading the time stamp counter.
     #[serde(rename = "rdtsc-ns", deserialize_with = "ns")]
@@ -168,6 +169,11 @@ pub struct IdleCost {
     /// Takes this much longer to wake up.
     #[serde(rename = "wake-us", deserialize_with = "us_as_ps")]
     pub wake_ps: u64,
+}
+
+/// Deserializes a number with its source. A file may lack both, but not one of them.
+fn given<'d, D: Deserializer<'d>>(from: D) -> Result<Option<f64>, D::Error> {
+    value(from).map(Some)
 }
 
 /// Deserializes the time after which a pCPU is in an idle state, which is a choice and has no source, as picoseconds.

@@ -150,7 +150,7 @@ pub(crate) fn ghz<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
 /// Declares what is built in: the type of its files, and a list of them.
 macro_rules! built_in {
     ($(#[$doc:meta])* $preset:ident, $kind:ident by $method:ident from $directory:literal: $($name:literal),* $(,)?) => {
-        /// One that is built in.
+        /// A file that is built in.
         #[derive(Clone, Copy, Debug)]
         pub struct $preset {
             /// Its name on the command line.

@@ -37,6 +37,13 @@ pub(crate) struct Machine {
     seen: BTreeSet<(u64, u64, Access)>,
 }
 
+impl Machine {
+    /// Memory that does not exist would be zeros that nothing changes.
+    fn assert_is_there(&self, physical: u64, bytes: usize) {
+        assert!(physical + bytes as u64 <= self.ram.end(), "there is no memory at {physical:#x}");
+    }
+}
+
 impl Bus for Machine {
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {}", now.instructions);
@@ -48,10 +55,12 @@ impl Bus for Machine {
     }
 
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
+        self.assert_is_there(physical, bytes);
         self.ram.load(physical, bytes)
     }
 
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        self.assert_is_there(physical, bytes);
         self.ram.store(physical, bytes, value);
     }
 

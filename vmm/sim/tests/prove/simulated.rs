@@ -29,10 +29,12 @@ impl Bus for Machine {
     }
 
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
+        assert!(physical + bytes as u64 <= self.0.end(), "there is no memory at {physical:#x}");
         self.0.load(physical, bytes)
     }
 
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        assert!(physical + bytes as u64 <= self.0.end(), "there is no memory at {physical:#x}");
         self.0.store(physical, bytes, value);
     }
 

@@ -121,9 +121,11 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
+    /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
     spent: Spent,
+    /// How costs scatter.
     random: SplitMix,
     scatter_permille: u64,
 }
@@ -265,7 +267,6 @@ impl Scheduler for Simulated<'_> {
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
-    #[allow(clippy::too_many_lines, reason = "it makes each part once")]
     pub(crate) fn new(
         (rules, host, schedule): (Rules, Option<&Host>, Option<&Arc<Schedule>>),
         guests: &'a [GuestRun<'a>],
@@ -604,6 +605,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
+    /// Hands the profile the time of all vCPUs, and that of pCPUs without one.
     fn hand_in_time(&self) {
         let state = self.state.borrow();
         let spent: Vec<_> = state.board.spent().collect();

@@ -19,6 +19,7 @@ struct Spinners {
 pub(super) struct PauseExits {
     pause: Pause,
     tsc_khz: u64,
+    /// The present window of each vCPU, in the unit of [`Pause::window`].
     windows: Vec<u64>,
     seen: Vec<Candidate>,
     guests: Vec<Spinners>,

@@ -156,7 +156,7 @@ mod tests {
         const VCPUS: u32 = 16;
         for share in [Share::Vcpu, Share::Guest] {
             for attack in [Attack::WaitForOne, Attack::PassAroundOne] {
-                let rules = Rules { share, ..Rules::default() };
+                let rules = Rules { share, ..chosen(0).rules };
                 let setting = Setting { rules, vcpus: VCPUS, attack, ..chosen(0) };
                 let each_ns = play(setting, &[], 400 * SLICE_NS).each_ns.swap_remove(1);
                 let (all_ns, worker_ns) = (each_ns.iter().sum::<u64>(), each_ns[VCPUS as usize - 1]);
