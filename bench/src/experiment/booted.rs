@@ -207,7 +207,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::too_many_lines, reason = "it is one table")]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
         let needs_kernel = "this is for arms that have a 'kernel'";

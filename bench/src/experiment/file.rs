@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::too_many_lines, reason = "it is one table")]
+    #[expect(clippy::too_many_lines, reason = "it is one table")]
     fn complaints_name_line_and_column_and_what_was_meant() {
         let (of_vcpus, grid) =
             ("both say how many vCPUs there are", "[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n");

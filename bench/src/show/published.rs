@@ -8,7 +8,7 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Reproduced, Summary, words};
 use crate::experiment::published::Ours;
 use crate::text::quantity::{percent, short, significant};
-use crate::text::wrap::{paragraph, wrap};
+use crate::text::wrap::{lines, wrap};
 
 /// The table of experiments that have such figures: one row per figure, with the reasons below it where they are asked for.
 pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, with_reasons: bool) -> String {
@@ -21,7 +21,7 @@ pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, wi
         for row in &summary.published {
             text += &entry(row);
             if with_reasons {
-                paragraph(&reasons(&summary.outline.experiment, row), 2)
+                lines(&reasons(&summary.outline.experiment, row), 2, 2)
                     .iter()
                     .for_each(|line| text += &format!("{line}\n"));
             }

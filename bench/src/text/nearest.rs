@@ -12,9 +12,6 @@ pub(crate) fn unknown(kind: &str, wanted: &str, names: &[&str]) -> String {
 
 /// As [`unknown`], for names so few that all of them are worth a look.
 pub(crate) fn unknown_of_few(kind: &str, wanted: &str, names: &[&str]) -> String {
-    let all = names.join(", ");
-    match nearest(wanted, names.iter().copied()) {
-        Some(name) => format!("unknown {kind} '{wanted}': did you mean '{name}'? There is {all}"),
-        None => format!("unknown {kind} '{wanted}': there is {all}"),
-    }
+    let said = unknown(kind, wanted, names);
+    if said.ends_with('?') { format!("{said} There is {}", names.join(", ")) } else { said }
 }

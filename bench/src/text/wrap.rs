@@ -12,12 +12,8 @@ pub(crate) fn wrap(words: &str, indent: usize) -> Vec<String> {
     lines(words, 0, indent)
 }
 
-/// Words in lines of at most [`WIDTH`] columns, all of them indented.
-pub(crate) fn paragraph(words: &str, indent: usize) -> Vec<String> {
-    lines(words, indent, indent)
-}
-
-fn lines(words: &str, first_indent: usize, indent: usize) -> Vec<String> {
+/// As [`wrap`], the first line indented, too.
+pub(crate) fn lines(words: &str, first_indent: usize, indent: usize) -> Vec<String> {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let (first_indent, indent) = (" ".repeat(first_indent), " ".repeat(indent));
     // Words stay whole: a path or a command is copied from here.

@@ -7,10 +7,10 @@ use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuse
 
 /// Other settings are refused in vmm/tests/refusals.rs.
 #[apply(trial)]
-#[allow(clippy::too_many_lines, reason = "it is one table")]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (line, expected) in [
         ("--vcpus 0", "--vcpus: 0 is out of range: 1 to 1024"),
+        ("--workload tasks --vcpus 2 --tasks 0", "--tasks: 0 is out of range: 1 to 1024"),
         ("--lock tikcet", "--lock: unknown lock 'tikcet': did you mean 'ticket'?"),
         ("--workload critical", "--workload: unknown workload 'critical': did you mean 'critical-section'?"),
         ("--slice 10us", "--slice: 10us is out of range: 50us to 100ms"),

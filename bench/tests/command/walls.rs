@@ -107,7 +107,6 @@ fn name(rule: &SandboxRule) -> String {
 }
 
 #[apply(kvm_trial)]
-#[allow(clippy::too_many_lines, reason = "the runs that it looks at are one table")]
 fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
     let directory = scratch("walls-runs");
     let (experiment, results) = tiny("walls-bench");

@@ -237,7 +237,7 @@ impl<'a> HostThreads<'a> {
     }
 
     /// The run loop of a vCPU. Where it was when it ended.
-    #[allow(clippy::too_many_lines, reason = "there are many exits to serve")]
+    #[expect(clippy::too_many_lines, reason = "there are many exits to serve")]
     fn run_vcpu(
         &self,
         vcpu: &mut Vcpu,

@@ -126,10 +126,12 @@ static int zeros[64];
 int common;
 const char *hk_name(int which);
 const char *hk_name(int which) { return names[which]; }
+__asm__(".pushsection .data\n.balign 8\n.type ahead, @object\n.size ahead, 8\nahead: .quad counts - .\n.popsection");
+extern const long ahead __attribute__((visibility("hidden")));
 int hk_try_lock(struct lock *lock)
 {
     zeros[lock->held]++;
-    common += counts[lock->held];
+    common += counts[lock->held] + ahead;
     return hk_name(lock->held)[0] == 'o';
 }
 "#;
@@ -156,6 +158,8 @@ int hk_try_lock(struct lock *lock)
         assert_eq!(image.bytes_at(read(names + 8), 4), Some(&b"two\0"[..]), "{name}");
         let counts = value("counts").expect("the object has counts");
         assert_eq!(read(counts), 8 << 32 | 7, "{name}");
+        let ahead = value("ahead").expect("the object has a distance");
+        assert_eq!(ahead.wrapping_add(read(ahead)), counts, "{name}");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
-use crate::text::wrap::paragraph;
+use crate::text::wrap::lines;
 
 /// Column at which values begin.
 const INDENT: usize = 29;
@@ -150,13 +150,13 @@ fn show(findings: &[Finding]) -> String {
     for finding in findings {
         let (mark, style) = mark(finding.level);
         let value = finding.value.as_deref().unwrap_or("not known");
-        let lines = paragraph(value, INDENT);
-        let (first, more) = lines.split_first().expect("there is a value");
+        let values = lines(value, INDENT, INDENT);
+        let (first, more) = values.split_first().expect("there is a value");
         let _ = writeln!(text, "{style}{mark:<8}{style:#}{:<20} {}", finding.name, first.trim_start());
         let dim = Style::new().dimmed();
-        let why = paragraph(&finding.why, INDENT).into_iter().map(|line| format!("{dim}{line}{dim:#}"));
+        let why = lines(&finding.why, INDENT, INDENT).into_iter().map(|line| format!("{dim}{line}{dim:#}"));
         let change = finding.change.iter().map(|change| format!("to change it: {change}"));
-        let change = change.flat_map(|change| paragraph(&change, INDENT));
+        let change = change.flat_map(|change| lines(&change, INDENT, INDENT));
         for line in more.iter().cloned().chain(why).chain(change) {
             let _ = writeln!(text, "{line}");
         }

@@ -22,7 +22,7 @@ pub(super) fn lock_free(asked: OurGuest<'_>) -> f64 {
         / section.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-#[allow(clippy::too_many_lines, reason = "its one literal names every field of an outcome")]
+#[expect(clippy::too_many_lines, reason = "its one literal names every field of an outcome")]
 pub(crate) fn of(asked: OurGuest<'_>, per_second: f64) -> Outcome {
     let of_work = asked.ours.shape.work().map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))

@@ -105,7 +105,7 @@ fn a_stale_translation_does_not_outlive_its_mapping<S: Scheme>(world: &World<S>,
     assert!(world.mapped(&other, MAPPER, handle).is_err(), "the other vCPU still has it");
 }
 
-#[allow(clippy::too_many_lines, reason = "it is one table")]
+#[expect(clippy::too_many_lines, reason = "it is one table")]
 fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world: &World<S>, vcpu: &Vcpu) {
     use Status::*;
     type Asked<'a> = &'a dyn Fn() -> Result<(), Status>;

@@ -449,7 +449,7 @@ impl<M: Memory> Board<M> {
     }
 
     /// Executes the CPU of a slot until it has to wait for something. `granted`: the lines that it waited for.
-    #[allow(clippy::too_many_lines, reason = "its loop is the list of all that stops a CPU")]
+    #[expect(clippy::too_many_lines, reason = "its loop is the list of all that stops a CPU")]
     fn execute(
         &mut self,
         slot: u32,

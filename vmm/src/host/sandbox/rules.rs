@@ -99,7 +99,7 @@ pub(super) fn rule<const N: usize>(
 }
 
 /// Rules of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest.
-#[allow(clippy::too_many_lines, reason = "it is one table")]
+#[expect(clippy::too_many_lines, reason = "it is one table")]
 #[must_use]
 pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
     let process = u64::from(process);
