@@ -116,7 +116,7 @@ fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
 }
 
-/// What more each of them checks is the guest's: it panics if something is not whole or is still mapped, or if a kick is lost.
+/// The guest checks the rest: it panics if something is not whole or is still mapped, or if a kick is lost.
 #[apply(trial)]
 fn workloads_exclude_and_come_to_rest() {
     for (workload, lock, lock_count, read_percent) in [

@@ -68,7 +68,7 @@ impl Agreement {
             () if inside <= near && far <= outside => Self::Agrees,
             () if near > outside && is_share => Self::LargerShare,
             () if near > outside => Self::Larger,
-            // Of a share of 0, of which no event was seen, no number of blocks is known.
+            // The number of blocks is not known for a share of 0: no event was seen.
             () if far >= inside => {
                 let to_an_end = (centre - inside).abs().min((outside - centre).abs());
                 Self::TooWideToTell { blocks: blocks_needed(ours.n, interval, to_an_end) }

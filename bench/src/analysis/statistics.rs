@@ -184,12 +184,12 @@ pub(crate) fn half_normal() -> f64 {
 pub(crate) enum RankSum {
     /// Probability of each sum.
     Exact(Vec<f64>),
-    /// Where to count them takes long, and they differ from normal ones by nothing.
+    /// The normal distribution in their place, for groups so large that counting takes long and changes no digit.
     Normal(Normal),
 }
 
 impl RankSum {
-    /// Of the ranks with one sign, among `n` values of either sign.
+    /// The distribution of the sum of the ranks with one sign, among `n` values of either sign.
     pub(crate) fn of_signs(n: usize) -> Self {
         const MOST: usize = 60;
         if n <= MOST {
@@ -199,8 +199,8 @@ impl RankSum {
         Self::normal(n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
     }
 
-    /// Of the pairs of two groups in which the value of the first is the larger. If only one group is large, the tails differ from
-    /// normal ones.
+    /// The distribution of the number of pairs of two groups in which the value of the first is the larger. If only one group is
+    /// large, its tails differ from normal ones.
     pub(crate) fn of_groups(m: usize, n: usize) -> Self {
         const MOST: usize = 40;
         const MOST_PAIRS: usize = 1_000_000;
@@ -496,7 +496,7 @@ mod tests {
             groups.map(|(m, n)| RankSum::of_groups(m, n).cut().unwrap_or(0)),
             [0, 1, 3, 7, 7, 24, 128]
         );
-        // Of groups of one value and of many, each number of pairs is as likely.
+        // Each number of pairs is as likely where one group is a single value.
         assert!(rank_sum_distribution(1, 60).iter().all(|share| (share * 61.0 - 1.0).abs() < 1e-9));
     }
 

@@ -58,7 +58,7 @@ struct AheadQueue {
     done: BTreeMap<Key, Made>,
     /// The run that the session waits for, which is made however many are done.
     wanted: Option<Key>,
-    /// No further run is made: none is wanted any more, or a thread panicked.
+    /// No further run is made: the session has ended, or a thread panicked.
     ended: bool,
 }
 
@@ -269,7 +269,7 @@ mod tests {
         std::thread::scope(|scope| {
             (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
             ahead.expect(seeds(0..100));
-            // Also those that nobody expected.
+            // The last three were not expected.
             for (taken, number) in (1..).zip((0..100).rev().chain(200..203)) {
                 assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
                 let begun = begun.load(Ordering::Relaxed);

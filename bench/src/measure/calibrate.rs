@@ -150,7 +150,7 @@ impl Calibrations {
                 continue;
             }
             let rate = median(&rates);
-            // What is smaller is the scatter of a block.
+            // A smaller difference is the scatter of a block.
             if (rate / calibration.work_rate as f64 - 1.0).abs() > WORK_TOLERANCE / 2.0 {
                 calibration.work_rate = rate.round() as u64;
             }

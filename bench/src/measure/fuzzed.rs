@@ -76,7 +76,7 @@ fn parse(line: &str) -> Result<Record> {
     parse_record(Path::new("runs.jsonl"), 1, line)
 }
 
-/// What is written of a record, which can also be shown.
+/// Writes a record, after showing it.
 fn rewritten(read: &Record) -> String {
     _ = record::record(read);
     to_json(read).expect("what was read can be written")

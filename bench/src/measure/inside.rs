@@ -53,7 +53,7 @@ pub(crate) fn is_ours(line: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     record: String,
-    /// Where it has ended, and so has its record.
+    /// The workload's exit code, once it and its record have ended.
     exit: Option<i32>,
     /// The first thing that was wrong. Nothing is listened to after it.
     fault: Option<String>,

@@ -245,7 +245,7 @@ mod tests {
             (1000, &[12.0, 12.0], &["work-off"]),
             // One pCPU is slow.
             (1000, &[0.96, 1.0, 1.02], &["work-uneven"]),
-            // What could not be measured is told in the record.
+            // The record says itself that nothing was timed.
             (1000, &[], &[]),
             // Short pieces are not timed exactly.
             (200, &[1.09], &[]),

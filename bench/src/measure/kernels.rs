@@ -59,7 +59,7 @@ pub(super) fn check_unchanged(run: &Run, versions: &Versions) -> Result<()> {
 /// The files that each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
 pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     let hash = |path: PathBuf| {
-        // Of at most as many bytes as a guest's memory may have.
+        // A file has at most as many bytes as a guest's memory may have.
         let bytes = input::read(&path, MAX_LINUX_MEMORY).map_err(|error| unreadable(&path, &error))?;
         Ok((path, probe::hash(bytes)))
     };

@@ -110,7 +110,7 @@ impl Preemption {
                 MOST_NS / 1_000_000_000
             )));
         }
-        // What goes to terminals.
+        // Both texts go to terminals.
         let shown = [&mut read.place, &mut read.came_to].into_iter();
         shown
             .chain(read.then.iter_mut().map(|then| &mut then.place))

@@ -37,7 +37,7 @@ pub(crate) struct Setting {
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
     pub(crate) in_record: InRecord,
-    /// What the record's value is, where the help is about another form of it.
+    /// The meaning of the record's value, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,
 }
 

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!([999.6, 1e3, 598_412.0, 1_234_567.0].map(si), ["1.00 k", "1.00 k", "598 k", "1.23 M"]);
         let ticks = ["1.00 k", "0.100", "10.0 us", "100", "2.50 M"].map(short);
         assert_eq!(ticks, ["1 k", "0.1", "10 us", "100", "2.5 M"]);
-        // Those near 1 have another digit, and large ones are written out.
+        // Factors near 1 have another digit, and large factors are written out.
         assert_eq!([0.9996, 1.0449, 1.234, 0.0447].map(factor), ["1.000", "1.045", "1.23", "0.0447"]);
         assert_eq!([999.6, 3_652.0, 22_249.0, 222e3].map(factor), ["1000", "3650", "22200", "222k"]);
         assert_eq!([0, 999, 12_345].map(count), ["0", "999", "12.3 k"]);

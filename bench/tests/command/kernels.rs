@@ -117,7 +117,7 @@ fn a_run_of_a_kernel_that_complains_is_invalid() {
 
 #[apply(kvm_trial)]
 fn a_kernel_that_prints_forever_ends_by_its_limit_or_a_signal() {
-    // mov dx, 0x3f8; mov al, newline; out dx, al; jmp to the out. Nobody reads what comes of it.
+    // mov dx, 0x3f8; mov al, newline; out dx, al; jmp to the out. Its output is not read.
     let code = [0x66, 0xba, 0xf8, 0x03, 0xb0, b'\n', 0xee, 0xeb, 0xfd];
     let kernel = pretended_kernel(&scratch("talks"), 4 << 20, &code);
     for (limit, signal, expected) in [("3s", None, 6), ("1000s", Some(Signal::INT), 130)] {

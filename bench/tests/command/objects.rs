@@ -134,7 +134,7 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
         "not reached in this time",
         "Cannot show",
     ]);
-    // What stands in these formats: `show::cases`.
+    // `show::cases` tests the rest of these formats.
     let junit = ends(0, &format!("check {object} {ON_THREADS} --format junit")).prints(&["failures=\"0\""]);
     assert!(junit.out.starts_with("<?xml"), "{junit}");
     refuses(&format!("check {object} --engine threads"), "--trust-image");

@@ -30,7 +30,7 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// What a line says of a test: that it has started, or how the one that was started last has ended.
+/// An event of a test, as a line tells it: it has started, or the test that started last has ended.
 #[derive(Deserialize)]
 pub(crate) struct Event {
     #[serde(rename = "event")]
@@ -184,7 +184,7 @@ mod tests {
         let end = launcher.run(&group, &["a".into()], &mut |event| told.push(event));
         std::fs::remove_dir_all(&work).unwrap();
         assert!(matches!(end, End::Died(why) if why.contains("not a word for 1 s")));
-        // What it told at its end counts.
+        // Its last words count.
         let told: Vec<_> = told.iter().map(|event| (&event.kind, event.name.as_str())).collect();
         assert_eq!(told, [(&Kind::Started, "a"), (&Kind::Ok, "a")]);
     }

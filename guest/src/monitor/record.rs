@@ -121,7 +121,7 @@ pub(crate) fn report(cpu: u32) {
     words("entries", cpu, percpu::entries_of(cpu));
 }
 
-/// Those of a structure that are not zero. The vCPUs that wrote to it with other sizes have stopped.
+/// Writes the words of a structure that are not zero. The vCPUs that wrote to it with other sizes have stopped.
 fn words(name: &str, index: u32, words: &[AtomicU64]) {
     for (word, value) in words.iter().enumerate() {
         let value = value.load(Ordering::Relaxed);

@@ -221,7 +221,7 @@ unsafe extern "C" {
     pub(crate) static STUBS: u8;
 }
 
-/// What the CPU pushes of the interrupted code, lowest address first.
+/// State of the interrupted code that the CPU pushes, lowest address first.
 #[repr(C)]
 struct Interrupted {
     rip: u64,

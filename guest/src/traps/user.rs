@@ -94,7 +94,7 @@ pub(crate) fn load(address: u64) -> Result<u64, Error> {
     outcome(unsafe { haltkick_user_load(address, &raw mut value) }).map(|()| value)
 }
 
-/// What becomes of a page fault.
+/// Outcome of a page fault.
 pub(crate) enum Verdict {
     /// The page is there now: the instruction is executed again.
     Retry,

@@ -42,7 +42,7 @@ fn end_operation() -> bool {
     end_round(|| add(&this().results.acquisitions, 1))
 }
 
-/// What a change to a lock must leave as it is. One round of hold and think is one operation.
+/// Work that a change to a lock must leave as fast as it is. One round of hold and think is one operation.
 fn compute() {
     let round = iterations(boot().hold_ns + boot().think_ns).max(1);
     loop {

@@ -15,7 +15,7 @@ use std::{
 pub struct Signal(&'static AtomicBool);
 
 impl Signal {
-    /// Signals that nobody has given.
+    /// Signals that are not yet given.
     pub fn several<const N: usize>() -> [Self; N] {
         [(); N].map(|()| Self(Box::leak(Box::new(AtomicBool::new(false)))))
     }

@@ -106,7 +106,7 @@ impl<'a> Locks<'a> {
         self.memory.control().queues.nodes.load(Ordering::Relaxed) != 0
     }
 
-    /// What the guest says of the nodes of the locks' kind.
+    /// Reads a field by which the guest describes the nodes of its locks.
     fn said(&self, of: fn(&Queues) -> &AtomicU32) -> u32 {
         of(&self.memory.control().queues).load(Ordering::Relaxed)
     }

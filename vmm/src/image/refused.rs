@@ -181,7 +181,7 @@ fn a_file_that_is_no_image_is_refused_with_the_reason() {
     /// Behind our note's name: ABI version, and later its fingerprint.
     const VERSION: usize = NOTE_OWNER.len().next_multiple_of(4);
     const FINGERPRINT: usize = VERSION + 16;
-    // Of the first segment.
+    // The first segment's entry.
     const SEGMENT: usize = 64 + 16;
     let version = format!("was built for ABI version 77, this haltkick speaks version {ABI_VERSION}");
     let rows: [(&str, Edit<'_>); 11] = [

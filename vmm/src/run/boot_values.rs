@@ -48,7 +48,7 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         shape: asked.ours.shape,
         spin_rounds: asked.ours.spin_rounds,
         tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
-        // Those that run the guest's tasks at first.
+        // These vCPUs run the guest's tasks at first.
         preferred_vcpus: match asked.ours.fold {
             Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
             Fold::Oracle => asked.share_in_pcpus(),

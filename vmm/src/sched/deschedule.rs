@@ -275,7 +275,7 @@ mod tests {
             // Each passage of its point has this chance, or the next one after each arrival is taken.
             (Probability(0.25), Some(3), Some(3), 247_835..=252_165),
             (PerSecond(2e3), Some(3), Some(3), 842..=1158),
-            // None is taken at another point, or at none.
+            // No vCPU is taken off at another point, or elsewhere.
             (Probability(0.25), Some(3), Some(2), 0..=0),
             (Probability(0.25), Some(3), None, 0..=0),
             (PerSecond(2e3), Some(3), None, 0..=0),

@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use crate::host::signal::KickTimer;
 
-/// What rings at the end of a slice.
+/// Clock that rings at the end of a slice.
 pub(super) enum Alarm {
     /// A timer that kicks its thread: setting it costs more than a ring that comes early.
     Kicks(KickTimer),

@@ -45,7 +45,7 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() {
             };
             let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
             assert!(word.starts_with("held"), "{lock}: {:?}", state.word);
-            // What stands in them: `explain::queues`, and of a simulated guest, which stands still.
+            // `explain::queues` tests their content, and so does a test of a simulated guest, which stands still.
             assert!(!pv || state.queue.is_some() && explanation.sleepers.is_some(), "{state:?}");
             assert!(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, "{state:?}");
             let longest = explanation.vcpus.iter().filter_map(|vcpu| vcpu.asked_ns).max();

@@ -182,7 +182,7 @@ impl Job {
         Ok((directory, manifest, records, ending.and(written)))
     }
 
-    /// About how long so many blocks will take, `jobs` cells at the same time if all are simulated: some of those are tried.
+    /// Estimates the time of `blocks` blocks, `jobs` cells at the same time if all are simulated: it tries some simulated cells.
     pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
         let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
         let stop = interrupt::catch()?;

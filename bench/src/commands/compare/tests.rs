@@ -378,7 +378,7 @@ fn tails_of_waits_are_compared_only_where_neighbours_are_few() {
     }
 }
 
-/// The value of a figure in each run after a change, where it was about 100, beside neighbours that used this share.
+/// Compares runs of about 100 with runs of `after`, during which neighbours used `share` of the pCPUs.
 fn compared_beside(name: &str, after: f64, share: f64) -> Compared {
     let with = |path: &str, value: f64| {
         let mut side = side(path, &Sketch::new().arm("a", "tas"), 8, &World::new(1));

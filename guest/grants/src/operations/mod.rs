@@ -210,9 +210,9 @@ pub struct Rest {
     pub handles: usize,
     /// Handles that are free, in the list that is their home, once.
     pub handles_home: usize,
-    /// Of a [`Stream`](crate::Stream), words of pages and disks that are not what they should be.
+    /// Words of pages and disks of a [`Stream`](crate::Stream) that are not what they should be.
     pub misplaced: usize,
-    /// Of a stream, pages that a kernel still lists.
+    /// Pages of a stream that a kernel still lists.
     pub listed: u32,
 }
 

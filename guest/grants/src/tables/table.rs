@@ -28,7 +28,7 @@ pub(crate) struct Table<S: Scheme> {
     owner: u16,
     /// Entries that there are. Protected by the lock: changed by a writer only.
     pub(crate) count: Guarded,
-    /// What the domain writes as it likes, beyond the end of the table too.
+    /// Entries that the domain writes as it likes, beyond the end of the table too.
     pub(crate) shared: &'static [SharedEntry],
     pub(crate) active: &'static [Active<S::Kernel>],
 }

@@ -1,4 +1,4 @@
-//! What the tests with threads and with a model checker share.
+//! The arrangement that tests with threads and tests with a model checker share.
 
 use std::marker::PhantomData;
 

@@ -224,7 +224,7 @@ macro_rules! points {
             /// Between owning the lock and returning from `lock`, or between releasing it and returning from `unlock`, this is
             /// more than what has been [announced](crate::Platform::announce).
             pub const fn activity(self) -> Option<Activity> {
-                // Of each point the first: its activity, or `None` where none is given.
+                // The first of each array is the point's activity, or `None` where none is given.
                 [$([$(Some(Activity::$activity),)? None][0]),+][self as usize]
             }
 

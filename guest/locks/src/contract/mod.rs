@@ -149,7 +149,7 @@ macro_rules! domain {
 
         impl<P, const $cpus: usize> $domain<P, $cpus> {
             $crate::memory::const_unless_loom! {
-                /// The memory of so many CPUs, none of which waits or holds a lock.
+                /// The memory of CPUs of which none waits or holds a lock.
                 pub const fn new(platform: P) -> Self {
                     $(const { assert!($($limit)+) };)?
                     Self { platform, $($field: $crate::memory::array![$each::new(); $cpus],)+ }

@@ -6,8 +6,7 @@
 //! clock. vCPUs sleep as in `halt`. When the window has closed they are stopped where they are, by INIT. Their
 //! results in shared memory go out through the debug console, for the same program on the host to judge.
 //!
-//! What the VMM would have done for a hypercall, and everything that goes out, lies with the hypercalls: `monitor::hypercall`,
-//! `monitor::record`.
+//! `monitor::hypercall` does what the VMM would have done for a hypercall, and `monitor::record` writes all that goes out.
 
 mod boot;
 mod ground;

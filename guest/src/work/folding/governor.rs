@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Preferred CPUs, where 2 of 3 were, after a second in which so many hundredths of a percent were stolen.
+    /// Preferred CPUs, where 2 of 3 were, after a second in which `hundredths` of a percent were stolen.
     fn after(hundredths: u64) -> u32 {
         Governor::new(LINUX, 0, 0).sample(hundredths * 3 * SECOND / 10_000, SECOND, 2, 3)
     }

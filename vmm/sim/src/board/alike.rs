@@ -124,7 +124,7 @@ impl Decision {
             Asked::Test(bits) => (value & bits, 0),
             Asked::Compare(with) => (value, with),
             Asked::CompareTo(first) => (first, value),
-            // Of the sum no other flag is known.
+            // No other flag of the sum is known.
             Asked::Zero => (u64::from(value != 0), 0),
         };
         // Shifted up, numbers of any width give these flags.

@@ -23,7 +23,7 @@ struct Gate {
 }
 
 impl Out {
-    /// What it means that `first` could not be delivered for this reason.
+    /// The event that follows if `first` could not be delivered for this reason.
     pub(crate) fn of_delivery(self, first: Fault) -> Event {
         if let Self::Fault(second) = self { Event::ShutDown { first, second } } else { Event::Stopped }
     }

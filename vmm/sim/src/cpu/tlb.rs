@@ -46,7 +46,7 @@ impl Entry {
 pub(crate) struct Tlb {
     /// Sets of each ring; in a set, the entry that was used last comes first.
     data: [[[Entry; WAYS]; SETS]; 2],
-    /// Of code: with an index in [`Code`](crate::cpu::code::Code)'s pages instead of the number of a frame.
+    /// Entries of code, with an index in [`Code`](crate::cpu::code::Code)'s pages instead of the number of a frame.
     fetch: [[Entry; FETCH_ENTRIES]; 2],
     /// The second page of an operand that lies in two.
     pub(crate) second: u64,

@@ -273,7 +273,7 @@ pub(crate) struct Lines {
     chunks: Vec<Option<Box<Chunk>>>,
     /// Transfers that have completed.
     pub(crate) transfers: u64,
-    /// What transfers take is drawn as this says.
+    /// Seed of the draws of how long transfers take.
     pub(crate) seed: u64,
 }
 

@@ -7,7 +7,7 @@ use super::perfetto::{
 };
 use super::{MOST_ABSENCES, MOST_VCPUS, Schedule};
 
-/// What is executed.
+/// The fuzz target of recorded schedules.
 pub const TARGET: Target = Target { name: "schedule", most_bytes: 256, seeds, execute };
 
 /// Two vCPUs in the words of perf; below, in those of trace-cmd.

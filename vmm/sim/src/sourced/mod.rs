@@ -90,7 +90,7 @@ pub(crate) fn choice<'d, D: Deserializer<'d>>(from: D, most: f64) -> Result<f64,
     between(f64::deserialize(from)?, 0.0, most).map_err(D::Error::custom)
 }
 
-/// A number between two bounds, in the unit of the text, and so many times that.
+/// Reads a number between two bounds, in the unit of the text, and returns `factor` times that.
 fn scaled<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64, factor: f64) -> Result<u64, D::Error> {
     Ok((between(value(from)?, least, most).map_err(D::Error::custom)? * factor).round() as u64)
 }
@@ -160,7 +160,7 @@ macro_rules! built_in {
         }
 
         impl $preset {
-            /// What its file describes.
+            /// Reads its file, which is built in.
             ///
             /// # Panics
             /// If its file is bad: a test reads all of them.

@@ -137,7 +137,7 @@ programs! {
     count_by_a_choice:
         "xor ecx, ecx", "2: pause; lea eax, [rcx + 1]; cmp ecx, 500; cmovb ecx, eax; cmovae ecx, r8d",
         until_flag!();
-    // What a round leaves in a register happens to be the count, for a while.
+    // A register happens to be the count after a round, for a while.
     copy_a_count_with_a_bound:
         "xor ecx, ecx",
         "2: pause; lea eax, [rcx + 2]; add ecx, 2; cmp eax, 60; cmova ecx, r8d; test ecx, ecx",
@@ -148,7 +148,7 @@ programs! {
     // Every second round leaves the registers of the one before the last, and the rounds between them store.
     store_every_second_round:
         "xor eax, eax", "2: pause; xor eax, 1; jz 2b; inc qword ptr [rdi]; cmp qword ptr [rdi], rsi; jb 2b";
-    // The same in each eighth round.
+    // Each eighth round stores.
     store_every_eighth_round:
         "xor eax, eax",
         "2: pause; inc eax; test eax, 7; jnz 2b; inc qword ptr [rdi]; cmp qword ptr [rdi], rsi; jb 2b";

@@ -96,7 +96,7 @@ pub(super) fn run(
             let end = devices.end();
             // With `panic=-1` a kernel that panics asks for a reset at once.
             let panicked = matches!(end, Some(LinuxEnd::Reset)) && panicked_before(Duration::ZERO);
-            // What has failed is told instead.
+            // The failure is told instead of this end.
             let failed = guests[0].failed().then_some(LinuxEnd::TimeLimit);
             Ok(if panicked { Some(LinuxEnd::Panic) } else { end.or(failed) })
         };

@@ -23,7 +23,7 @@ pub(crate) struct Section {
 #[derive(Debug, Default)]
 pub(crate) struct Sections {
     pub(crate) per_vcpu: Vec<Vec<Section>>,
-    /// What each vCPU was doing when the run ended, in words, and since when. A holder is one since it asked: more is not known of it.
+    /// Activity of each vCPU when the run ended, in words, and since when. A holder's time begins when it asked: more is not known.
     pub(crate) unfinished: Vec<Option<(u64, String)>>,
     /// Overwritten in the rings.
     pub(crate) dropped: u64,
