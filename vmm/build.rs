@@ -10,7 +10,7 @@ const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: an edit of a test or
 /// a page there would compile this crate, and all that use it, anew.
 const INPUTS: [&str; 18] = [
-    "src/image/made/small.S",
+    "src/image/small.S",
     "../include/haltkick.h",
     "../include/haltkick.rs",
     "../guest/arms",
@@ -77,7 +77,7 @@ fn main() {
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
     // For tests; it takes no time.
-    compile(&root, &root.join("vmm/src/image/made/small.S"), &out_dir.join("small.o"));
+    compile(&root, &root.join("vmm/src/image/small.S"), &out_dir.join("small.o"));
 }
 
 /// The guest's flags: a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files named

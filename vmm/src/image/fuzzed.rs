@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
-use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_hypercalls::{IMPORTS_SECTION, LOCKS_SECTION, MAX_VCPUS};
+use object::{Object as _, ObjectSection as _};
 
 use super::file::{Image, parse};
-use super::made::guest::small_image;
 use super::made::{CODE, SHAPE_BYTES, SMALL_ARCHIVE, SMALL_OBJECT, nested, units_with_tables};
 use super::object::{LinkedObject, MOST_BYTES, Wanted};
 use super::symbols::{Inflated, Lines};
@@ -19,13 +19,13 @@ const fn target(name: &'static str, most_bytes: u64, execute: fn(&[u8])) -> Targ
     Target { name, most_bytes, seeds: no_seeds, execute }
 }
 
-/// A small image with edits in the headers of file and segments, in those of sections, or anywhere.
-pub(crate) const IMAGE: Target = target("image", 64, |bytes| ask(edits(small_image(), bytes)));
+/// The embedded image with edits in the headers of file and segments, in its tables, in the headers of sections, or anywhere.
+pub(crate) const IMAGE: Target = target("image", 64, |bytes| ask(edits(bytes)));
 pub(crate) const LINES: Target = target("lines", 128, lines);
 pub(crate) const OBJECT: Target = target("object", 128, object);
 
 /// Bytes of the file's header and of its segments' headers.
-const HEADERS_BYTES: usize = 64 + 3 * 56;
+const HEADERS_BYTES: usize = 64 + 4 * 56;
 /// A vCPU has at most a page in an object's memory.
 const MOST_CPU_BYTES: u64 = MAX_VCPUS as u64 * 4096;
 
@@ -34,16 +34,21 @@ fn sections_at(file: &[u8]) -> usize {
     u64::from_le_bytes(file[40..48].try_into().expect("eight bytes")) as usize
 }
 
-fn edits(whole: &[u8], bytes: &[u8]) -> Vec<u8> {
-    let mut script = Script::new(bytes);
-    match script.byte() % 3 {
-        0 => {
-            let head = edited(&whole[..HEADERS_BYTES], script.rest(), 0);
-            [&head, &whole[head.len()..]].concat()
-        }
-        1 => edited(whole, script.rest(), sections_at(whole)),
-        _ => edited(whole, script.rest(), 0),
-    }
+fn edits(bytes: &[u8]) -> Vec<u8> {
+    /// From the first table that an image has for the VMM to the last one.
+    static TABLES: LazyLock<[usize; 2]> = LazyLock::new(|| {
+        let file = object::File::parse(Image::embedded_elf()).expect("it is an ELF file");
+        let place = |name: &str| Some(file.section_by_name(name)?.file_range()?.0 as usize);
+        [LOCKS_SECTION, IMPORTS_SECTION].map(|name| place(name).expect("the image has all tables"))
+    });
+    let (whole, mut script) = (Image::embedded_elf(), Script::new(bytes));
+    let [from, end] = match script.byte() % 4 {
+        0 => [0, HEADERS_BYTES],
+        1 => *TABLES,
+        2 => [sections_at(whole), whole.len()],
+        _ => [0, whole.len()],
+    };
+    [&edited(&whole[..end], script.rest(), from), &whole[end..]].concat()
 }
 
 /// A message that does nothing to a terminal.
@@ -91,12 +96,6 @@ fn lines(bytes: &[u8]) {
     }
 }
 
-fn image() -> Image {
-    static SMALL: OnceLock<Image> = OnceLock::new();
-    let parsed = || parse(Path::new("small"), Cow::Borrowed(small_image())).expect("it is right");
-    SMALL.get_or_init(parsed).clone()
-}
-
 /// An object with edits from its section headers on or anywhere, an archive of two with edits, or a whole file: refused in one
 /// line without control characters, or linked within its bounds.
 fn object(bytes: &[u8]) {
@@ -109,7 +108,7 @@ fn object(bytes: &[u8]) {
         2 => edited(&SMALL_ARCHIVE, script.rest(), 0),
         _ => script.rest().to_vec(),
     };
-    let image = image();
+    let image = Image::embedded();
     let base = image.end;
     match image.with_linked(&[Wanted::bytes(Path::new("fuzzed.o"), file)]) {
         Err(error) => {
@@ -144,26 +143,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_of_the_embedded_image_are_refused_or_can_be_asked_anything() {
-        let execute = |bytes: &[u8]| ask(edits(Image::embedded_elf(), bytes));
-        Target { name: "embedded-image", execute, ..IMAGE }.run();
-    }
-
-    #[test]
-    fn the_small_image_has_all_that_can_be_asked_for() {
-        let image = parse(Path::new("small"), Cow::Borrowed(small_image())).expect("it is right");
-        assert_eq!((image.locks.len(), image.workloads.len(), image.sites.len()), (3, 2, 8));
-        let forms = |lock| [false, true].map(|pv| image.edits(lock, pv).expect("it can be patched").len());
-        assert_eq!([forms(0), forms(1), forms(2)], [[4, 4], [8, 0], [0, 4]]);
-        assert!(image.symbols().iter().count() > 2);
-    }
-
-    #[test]
     fn the_small_object_and_its_archive_are_linked() {
         for file in [SMALL_OBJECT, &SMALL_ARCHIVE[..]] {
-            let base = image().end;
+            let image = Image::embedded();
+            let base = image.end;
             let linked =
-                image().with_linked(&[Wanted::bytes(Path::new("small.o"), file)]).expect("it is right");
+                image.with_linked(&[Wanted::bytes(Path::new("small.o"), file)]).expect("it is right");
             check(&linked, base);
             assert_eq!(linked.objects[0].parts.len(), 4, "code, constants, data, zeros");
             assert_eq!(linked.events.last().map(String::as_str), Some("mine"));

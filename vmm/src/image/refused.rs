@@ -12,7 +12,6 @@ use haltkick_hypercalls::{
 };
 
 use super::file::{Image, parse};
-use super::made::guest::small_image;
 use super::made::{SMALL_OBJECT, archive_header};
 use super::object::{FILE_PREFIX, Wanted};
 use super::sites::word;
@@ -31,15 +30,15 @@ const SECTIONS_AT: usize = 40;
 const SEGMENT_COUNT: usize = 56;
 const SECTION_COUNT: usize = 60;
 const NAMES: usize = 62;
-/// In a section's header: kind, address, place, length, and a number that depends on the kind.
+/// In a section's header: kind, address, place, length, the number of another section, and one that depends on the kind.
 const KIND: usize = 4;
 const ADDRESS: usize = 16;
 const PLACE: usize = 24;
 const LENGTH: usize = 32;
+const LINK: usize = 40;
 const INFO: usize = 44;
 
 const SYMBOLS: u32 = 2;
-const STRINGS: u32 = 3;
 const RELOCATIONS: u32 = 4;
 
 /// An ELF file that is edited.
@@ -113,7 +112,8 @@ impl Edited {
 
     /// More symbols, all with one name.
     fn add_symbols(&mut self, count: usize, name_bytes: usize, section: u16, size: u64, first_value: u64) {
-        let (table, strings) = (self.header(SYMBOLS), self.header(STRINGS));
+        let table = self.header(SYMBOLS);
+        let strings = self.numbered(word(&self.0, table + LINK, 4) as usize);
         let (mut symbols, mut names) = (self.section(table), self.section(strings));
         let name = names.len() as u32;
         names.extend(vec![b'x'; name_bytes]);
@@ -131,9 +131,8 @@ impl Edited {
     }
 
     fn linked(self) -> Result<Image, String> {
-        let image = parse(Path::new("small"), Cow::Borrowed(small_image())).expect("it is right");
         let wanted = Wanted::bytes(Path::new("changed.o"), self.0);
-        image.with_linked(&[wanted]).map_err(|error| error.to_string())
+        Image::embedded().with_linked(&[wanted]).map_err(|error| error.to_string())
     }
 
     fn parsed(self) -> Result<Image, String> {
@@ -152,7 +151,7 @@ fn object() -> Edited {
 }
 
 fn image() -> Edited {
-    Edited(small_image().to_vec())
+    Edited(Image::embedded_elf().to_vec())
 }
 
 /// An error in a line that has these words, and does nothing to a terminal.
@@ -163,7 +162,7 @@ fn assert_refused(result: Result<Image, String>, words: &str) {
     assert_eq!(error, printable(&error));
 }
 
-/// Checks that the small image with `edit` is refused.
+/// Checks that the embedded image with `edit` is refused.
 #[track_caller]
 fn refused(words: &str, edit: impl FnOnce(&mut Edited)) {
     let mut file = image();
@@ -181,8 +180,8 @@ fn a_file_that_is_no_image_is_refused_with_the_reason() {
     /// Behind our note's name: ABI version, and later its fingerprint.
     const VERSION: usize = NOTE_OWNER.len().next_multiple_of(4);
     const FINGERPRINT: usize = VERSION + 16;
-    // The first segment's entry.
-    const SEGMENT: usize = 64 + 16;
+    // The address in the header of the first segment that is loaded, behind that of the note.
+    const SEGMENT: usize = 64 + SEGMENT_HEADER_BYTES + 16;
     let version = format!("was built for ABI version 77, this haltkick speaks version {ABI_VERSION}");
     let rows: [(&str, Edit<'_>); 11] = [
         ("not an ELF file", &|file| file.0.clear()),
@@ -208,7 +207,7 @@ fn a_file_that_is_no_image_is_refused_with_the_reason() {
 
 #[test]
 fn a_file_that_is_cut_short_anywhere_is_refused() {
-    let whole = small_image().len();
+    let whole = Image::embedded_elf().len();
     for length in (0..whole).step_by(whole / 40) {
         refused("", |file| file.0.truncate(length));
     }
@@ -288,8 +287,9 @@ fn sections_of_call_sites_that_are_no_whole_records_are_refused() {
 fn an_image_without_call_sites_has_nothing_to_patch() {
     // Sites are optional.
     let mut without = image();
-    let name = without.find(format!("{SITES_SECTION}\0").as_bytes());
-    without.put(name + 1, b'X'.into(), 1);
+    let header = without.named(SITES_SECTION);
+    // Its name is empty then.
+    without.put(header, 0, 4);
     let edits = |file: Edited| file.parsed().expect("an image").edits(1, false).expect("nothing to refuse");
     assert_eq!(edits(without), []);
     assert_ne!(edits(image()), []);
@@ -299,7 +299,7 @@ fn an_image_without_call_sites_has_nothing_to_patch() {
 fn segments_that_overlap_are_refused_before_they_multiply() {
     // Makes two segments of one.
     refused("segments that overlap", |file| {
-        let first = file.word(SEGMENTS_AT);
+        let first = file.word(SEGMENTS_AT) + SEGMENT_HEADER_BYTES;
         file.0.copy_within(first..first + SEGMENT_HEADER_BYTES, first + SEGMENT_HEADER_BYTES);
     });
 }
@@ -341,8 +341,8 @@ fn a_broken_table_of_objects_and_too_many_segments_are_refused() {
     }
     // ELF: 0xffff segments means that the first section's header states their number.
     let mut many = image();
+    many.put(many.numbered(0) + INFO, word(&many.0, SEGMENT_COUNT, 2), 4);
     many.put(SEGMENT_COUNT, 0xffff, 2);
-    many.put(many.numbered(0) + INFO, 3, 4);
     assert_refused(many.with_object(), "has too many segments");
 }
 
