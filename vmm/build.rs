@@ -7,27 +7,14 @@ use std::process::Command;
 mod compile;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: an edit of a test or
-/// a page there would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 18] = [
+/// What is built here besides the image, and what the image is built by. Its sources are those that Cargo names.
+const INPUTS: [&str; 6] = [
     "src/image/small.S",
     "../include/haltkick.h",
     "../include/haltkick.rs",
     "../guest/arms",
     "../Cargo.toml",
     "../Cargo.lock",
-    "../guest/Cargo.toml",
-    "../guest/build.rs",
-    "../guest/link.ld",
-    "../guest/src",
-    "../guest/grants/Cargo.toml",
-    "../guest/grants/src",
-    "../guest/locks/Cargo.toml",
-    "../guest/locks/src",
-    "../guest/mm/Cargo.toml",
-    "../guest/mm/src",
-    "../hypercalls/Cargo.toml",
-    "../hypercalls/src",
 ];
 /// With this in the environment the guest keeps its assertions and overflow checks.
 const CHECKED: &str = "HALTKICK_GUEST_CHECKED";
@@ -72,12 +59,30 @@ fn main() {
     }
     let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
+    watch_sources(&root, &image);
     std::fs::write(out_dir.join("sources.rs"), sources(&root))
         .expect("the folder that cargo gives can be written");
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
     // For tests; it takes no time.
     compile(&root, &root.join("vmm/src/image/small.S"), &out_dir.join("small.o"));
+}
+
+/// Watches the files that the image was made of, by Cargo's list beside it (`image: source source ...`), and the manifests of their
+/// crates. Not the whole folder `guest`: an edit of a test or a page there would compile this crate, and all that use it, anew.
+fn watch_sources(root: &Path, image: &Path) {
+    let list = std::fs::read_to_string(image.with_extension("d")).expect("Cargo lists the image's sources");
+    // As Cargo writes it, which has come there by links, and spaces.
+    let root = root.canonicalize().expect("it has been built there").display().to_string();
+    let before_each = format!(" {}/", root.replace(' ', "\\ "));
+    let sources: Vec<&str> = list.trim_end().split(&before_each).skip(1).collect();
+    assert!(!sources.is_empty(), "the image was made of sources in {root}: {list}");
+    for source in sources {
+        println!("cargo::rerun-if-changed=../{source}");
+        if let Some((folder, _)) = source.split_once("/src/") {
+            println!("cargo::rerun-if-changed=../{folder}/Cargo.toml");
+        }
+    }
 }
 
 /// The guest's flags: a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files named
