@@ -41,8 +41,9 @@ impl LockCode {
         let missing = || RunError::usage(format!("lock '{name}' has no functions that could be watched"));
         let lock = image.locks.iter().position(|lock| lock.name == *name).ok_or_else(missing)?;
         let calls = image.calls(lock, asked.guest.pv).ok_or_else(missing)?;
-        let takes = [calls.lock, calls.read].into_iter().flatten().map(|entry| (entry, true));
-        let gives = [calls.unlock, calls.read_unlock].into_iter().flatten().map(|entry| (entry, false));
+        let [lock_entry, unlock, read, read_unlock] = calls.functions;
+        let takes = [lock_entry, read].into_iter().flatten().map(|entry| (entry, true));
+        let gives = [unlock, read_unlock].into_iter().flatten().map(|entry| (entry, false));
         let mut entries: Vec<_> = takes.chain(gives).collect();
         if entries.is_empty() {
             return Err(missing());

@@ -63,7 +63,8 @@ impl Meeting {
         let met = &memory.oracle(lock).met;
         let long = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let (tsc, (lock_number, pv)) = (long(&met.tsc), scene.lock);
-        let calls = scene.image.calls(lock_number, pv).unwrap_or_default();
+        let [lock_function, unlock, read, _] =
+            scene.image.calls(lock_number, pv).unwrap_or_default().functions;
         let author = Author::new(scene.image, lock_number, pv);
         let passage = |vcpu: &AtomicU32, since: u64, function: Option<u64>| {
             let vcpu = vcpu.load(Ordering::Relaxed).checked_sub(1)?;
@@ -76,15 +77,15 @@ impl Meeting {
             is_there.then_some(Passage { vcpu, before_ns, is_exact: false, at })
         };
         let by = |how: &AtomicU32| match how.load(Ordering::Relaxed) {
-            TOOK_BY_READ => calls.read,
+            TOOK_BY_READ => read,
             TOOK_BY_TRY => scene.image.try_lock(lock_number, pv),
-            _ => calls.lock,
+            _ => lock_function,
         };
         let [came_asked, inside_asked] = met.asked_tsc.each_ref().map(long);
         let [came_by, inside_by] = met.how.each_ref().map(by);
         let came = passage(&met.came, came_asked, came_by)?;
         let inside = passage(&met.inside, inside_asked, inside_by).filter(|it| it.vcpu != came.vcpu);
-        let released = passage(&met.left, long(&met.left_tsc), calls.unlock);
+        let released = passage(&met.left, long(&met.left_tsc), unlock);
         Some(Self { lock, tsc, is_on_hardware: false, came, inside, released })
     }
 

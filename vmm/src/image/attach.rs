@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::path::Path;
 
 use haltkick_hypercalls::{
@@ -77,15 +78,9 @@ impl Image {
 impl LinkedObject {
     /// How sites call one of its forms. One without readers of its own has readers that exclude each other.
     fn calls(&self, form: usize) -> Calls {
-        let [lock, unlock, read, read_unlock] = self.functions[form];
-        Calls {
-            lock,
-            unlock,
-            read: read.or(lock),
-            read_unlock: read_unlock.or(unlock),
-            lock_bytes: self.lock_bytes,
-            cpu_bytes: self.cpu_bytes,
-        }
+        let function = |slot: usize| self.functions[4 * form + slot];
+        let functions = [function(0), function(1), function(2).or(function(0)), function(3).or(function(1))];
+        Calls { functions, lock_bytes: self.lock_bytes, cpu_bytes: self.cpu_bytes }
     }
 }
 
@@ -102,14 +97,14 @@ fn named(path: &Path) -> Result<(), String> {
 }
 
 fn entry(wanted: &Wanted, object: &LinkedObject) -> Entry {
-    let [native, paravirt] = &object.functions;
+    let has = |function: usize| object.functions[function].is_some();
     let flags = LockFlags::NONE
-        .with_if(native[0].is_some(), LockFlags::HAS_NATIVE)
-        .with_if(paravirt[0].is_some(), LockFlags::HAS_PARAVIRT)
-        .with_if(native[2].is_some() || paravirt[2].is_some(), LockFlags::HAS_READERS)
+        .with_if(has(0), LockFlags::HAS_NATIVE)
+        .with_if(has(4), LockFlags::HAS_PARAVIRT)
+        .with_if(has(2) || has(6), LockFlags::HAS_READERS)
         .with_if(object.may_be_interrupted, LockFlags::MAY_BE_INTERRUPTED)
-        .with_if(object.try_lock[0].is_some(), LockFlags::HAS_TRY)
-        .with_if(object.try_lock[1].is_some(), LockFlags::HAS_PARAVIRT_TRY)
+        .with_if(has(8), LockFlags::HAS_TRY)
+        .with_if(has(9), LockFlags::HAS_PARAVIRT_TRY)
         .with_if(object.has_points, LockFlags::HAS_POINTS);
     Entry { name: wanted.name.clone(), summary: wanted.summary.clone(), flags: flags.0, times: vec![] }
 }
@@ -204,24 +199,20 @@ impl Headers {
 
 /// Fills in what the guest reads: a [`LockObjects`].
 fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
+    // Its functions stand one behind the other.
+    const { assert!(offset_of!(LockObject, try_lock) == 64 && offset_of!(LockObject, init) == 80) };
     let mut put = |at: usize, value: u64, bytes: usize| {
         table[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
     };
-    put(std::mem::offset_of!(LockObjects, end), end, 8);
+    put(offset_of!(LockObjects, end), end, 8);
     for (number, object) in objects.iter().enumerate() {
-        let base = std::mem::offset_of!(LockObjects, objects) + number * size_of::<LockObject>();
-        let functions = object.functions.iter().flatten().enumerate();
-        for (slot, function) in functions {
-            put(base + std::mem::offset_of!(LockObject, functions) + 8 * slot, function.unwrap_or(0), 8);
+        let base = offset_of!(LockObjects, objects) + number * size_of::<LockObject>();
+        for (slot, function) in object.functions.iter().enumerate() {
+            put(base + offset_of!(LockObject, functions) + 8 * slot, function.unwrap_or(0), 8);
         }
-        for (slot, function) in object.try_lock.iter().enumerate() {
-            put(base + std::mem::offset_of!(LockObject, try_lock) + 8 * slot, function.unwrap_or(0), 8);
-        }
-        put(base + std::mem::offset_of!(LockObject, init), object.init.unwrap_or(0), 8);
-        put(base + std::mem::offset_of!(LockObject, lock_bytes), object.lock_bytes.into(), 4);
-        put(base + std::mem::offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
-        for (slot, end) in [object.heap.start, object.heap.end].into_iter().enumerate() {
-            put(base + std::mem::offset_of!(LockObject, heap) + 8 * slot, end, 8);
-        }
+        put(base + offset_of!(LockObject, lock_bytes), object.lock_bytes.into(), 4);
+        put(base + offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
+        put(base + offset_of!(LockObject, heap), object.heap.start, 8);
+        put(base + offset_of!(LockObject, heap) + 8, object.heap.end, 8);
     }
 }

@@ -74,17 +74,18 @@ impl<'a> Author<'a> {
     fn folded(&self, address: u64) -> Option<Frame> {
         const LONGEST: u64 = 16;
         let calls = self.image.calls(self.lock, self.pv)?;
-        let releases = [(calls.unlock, "unlock"), (calls.read_unlock, "read_unlock")];
+        let [lock, unlock, _, read_unlock] = calls.functions;
+        let releases = [(unlock, "unlock"), (read_unlock, "read_unlock")];
         let (function, name) = releases.into_iter().find_map(|(function, name)| {
             Some((function?, name)).filter(|(start, _)| (*start..*start + LONGEST).contains(&address))
         })?;
         let others = self.image.calls.iter().enumerate().filter(|(lock, _)| *lock != self.lock);
         let is_shared = |forms: &[Calls; 2]| {
-            let has_it = |form: &Calls| [form.unlock, form.read_unlock].contains(&Some(function));
+            let has_it = |form: &Calls| [form.functions[1], form.functions[3]].contains(&Some(function));
             forms.iter().any(has_it)
         };
         others.map(|(_, forms)| forms).find(|forms| is_shared(forms))?;
-        let lock = calls.lock.filter(|lock| *lock != function).and_then(|lock| self.first_line(lock))?;
+        let lock = lock.filter(|lock| *lock != function).and_then(|lock| self.first_line(lock))?;
         if self.told(address).iter().any(|frame| frame.file == lock.file) {
             return None;
         }

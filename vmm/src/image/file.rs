@@ -208,7 +208,7 @@ impl Image {
     /// The function that takes form `pv` of lock number `lock` if it is free.
     pub(crate) fn try_lock(&self, lock: usize, pv: bool) -> Option<u64> {
         let object = lock.checked_sub(self.locks.len() - self.objects.len())?;
-        self.objects.get(object)?.try_lock[usize::from(pv)]
+        self.objects.get(object)?.functions[8 + usize::from(pv)]
     }
 
     /// `len` bytes of the image as it is in the file; `None` where the file holds none.

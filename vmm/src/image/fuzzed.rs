@@ -127,8 +127,7 @@ fn check(image: &Image, base: u64) {
         assert!(part.address >= start && part.bytes.len() as u64 <= part.memory_bytes, "{:#x}", part.address);
         assert!(part.memory_bytes <= end - part.address, "{:#x} is longer than all", part.address);
     }
-    let inits = object.init.iter().chain(object.try_lock.iter().flatten());
-    for function in object.functions.iter().flatten().flatten().chain(inits) {
+    for function in object.functions.iter().flatten() {
         assert!(image.bytes_at(*function, 1).is_some(), "{function:#x} is no code");
     }
     let lock = image.locks.len() - 1;

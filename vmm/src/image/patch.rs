@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(native.before[..2], [0xff, 0x15], "a call through memory");
         // mov byte ptr [rdi], 0; nop dword ptr [rax]
         assert_eq!(native.after, [0xc6, 0x07, 0x00, 0x0f, 0x1f, 0x00]);
-        for operation in [Operation::Lock, Operation::Unlock, Operation::Read, Operation::ReadUnlock] {
+        for operation in Operation::ALL {
             assert_eq!(edit_of("none", false, operation).after, [0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00]);
         }
         let edit = edit_of("qspinlock", true, Operation::Unlock);
@@ -202,7 +202,10 @@ mod tests {
         assert_eq!((edit.after[0], &edit.after[5..]), (0xe8, &[0x90][..]));
         assert_eq!(edit.address.wrapping_add(5).wrapping_add_signed(relative.into()), target);
         let image = Image::embedded();
-        assert_eq!(image.calls(lock(&image, "qspinlock"), true).and_then(|calls| calls.unlock), Some(target));
+        assert_eq!(
+            image.calls(lock(&image, "qspinlock"), true).and_then(|calls| calls.functions[1]),
+            Some(target)
+        );
     }
 
     #[test]
@@ -214,7 +217,7 @@ mod tests {
                 assert_eq!(edits.len(), if has { image.sites.len() } else { 0 }, "{}", entry.name);
             }
         }
-        for operation in [Operation::Lock, Operation::Unlock, Operation::Read, Operation::ReadUnlock] {
+        for operation in Operation::ALL {
             assert!(image.sites.iter().any(|site| site.operation == operation), "{operation}");
         }
     }
@@ -285,7 +288,7 @@ mod tests {
         let image = Image::embedded();
         let pair = |name, pv| {
             let calls = image.calls(lock(&image, name), pv).expect("the image tells of its locks");
-            [calls.lock, calls.unlock].map(|it| locked_operations(&image, it.expect("a function")))
+            [0, 1].map(|of| locked_operations(&image, calls.functions[of].expect("a function")))
         };
         assert_eq!(pair("qspinlock", false), [1, 0], "compare-exchange; byte store");
         assert_eq!(pair("qspinlock", true), [1, 1], "compare-exchange twice");

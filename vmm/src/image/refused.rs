@@ -471,7 +471,7 @@ fn an_image_in_the_other_order_of_bytes_is_refused() {
 #[test]
 fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
     let linked = object().linked().expect("it is right");
-    let unlock = linked.objects[0].functions[0][1].expect("it has one");
+    let unlock = linked.objects[0].functions[1].expect("it has one");
     // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
     // hk_unlock becomes the last of all, or one far behind the file's end.
     for addend in [!unlock, (1_u64 << 40).wrapping_sub(unlock)] {

@@ -20,25 +20,25 @@ const MOST_RECORDS: usize = 4096;
 
 /// The lock operation of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
 pub enum Operation {
     /// Takes a lock.
-    Lock,
+    Lock = OPERATION_LOCK,
     /// Releases it.
-    Unlock,
+    Unlock = OPERATION_UNLOCK,
     /// Takes a lock for reading.
-    Read,
+    Read = OPERATION_READ,
     /// Releases it.
-    ReadUnlock,
+    ReadUnlock = OPERATION_READ_UNLOCK,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Unlock, Self::Read, Self::ReadUnlock];
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lock => "lock",
-            Self::Unlock => "unlock",
-            Self::Read => "read",
-            Self::ReadUnlock => "read-unlock",
-        })
+        f.write_str(["lock", "unlock", "read", "read-unlock"][*self as usize])
     }
 }
 
@@ -54,14 +54,8 @@ pub(crate) struct Site {
 /// How one form of a lock is called, and what memory it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Address of the function that a lock site calls; `None` when no such site can call this form.
-    pub lock: Option<u64>,
-    /// Address of the function that an unlock site calls.
-    pub unlock: Option<u64>,
-    /// Address of the function that a read site calls.
-    pub read: Option<u64>,
-    /// Address of the function that a read-unlock site calls.
-    pub read_unlock: Option<u64>,
+    /// Addresses of the functions that sites call, by their [`Operation`]; `None` when no such site can call this form.
+    pub functions: [Option<u64>; 4],
     /// Bytes of one lock.
     pub lock_bytes: u32,
     /// Bytes that each vCPU needs for all locks of this kind.
@@ -71,12 +65,7 @@ pub struct Calls {
 impl Calls {
     /// Address of the function that a site of `operation` calls.
     pub(crate) fn function(&self, operation: Operation) -> Option<u64> {
-        match operation {
-            Operation::Lock => self.lock,
-            Operation::Unlock => self.unlock,
-            Operation::Read => self.read,
-            Operation::ReadUnlock => self.read_unlock,
-        }
+        self.functions[operation as usize]
     }
 }
 
@@ -87,13 +76,9 @@ pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> 
     for (index, record) in records(file, SITES_SECTION, size_of::<CallSite>())?.iter().enumerate() {
         let wrong = |what: &str| format!("has a call site (number {index} of {SITES_SECTION}) {what}");
         let (long, short) = (|at| word(record, at, 8), |at| word(record, at, 4));
-        let operation = match short(20) as u32 {
-            OPERATION_LOCK => Operation::Lock,
-            OPERATION_UNLOCK => Operation::Unlock,
-            OPERATION_READ => Operation::Read,
-            OPERATION_READ_UNLOCK => Operation::ReadUnlock,
-            other => return Err(wrong(&format!("of unknown operation {other}"))),
-        };
+        let is_it = |operation: &Operation| u64::from(*operation as u32) == short(20);
+        let operation = Operation::ALL.into_iter().find(is_it);
+        let operation = operation.ok_or_else(|| wrong(&format!("of unknown operation {}", short(20))))?;
         let site = Site { address: long(0), slot: long(8), bytes: short(16), operation };
         let place = format!("at {:#x}, {} bytes long,", site.address, site.bytes);
         let code = code(segments, site.address, site.bytes)
@@ -151,15 +136,18 @@ pub(crate) fn calls(
     let parsed: Result<Vec<Calls>, String> = records
         .iter()
         .map(|record| {
-            let (lock, unlock) = (function(word(record, 0, 8))?, function(word(record, 8, 8))?);
-            let (read, read_unlock) = (function(word(record, 16, 8))?, function(word(record, 24, 8))?);
-            if lock.is_some() != unlock.is_some() || read.is_some() != read_unlock.is_some() {
+            let mut functions = [None; 4];
+            for (slot, address) in functions.iter_mut().enumerate() {
+                *address = function(word(record, 8 * slot, 8))?;
+            }
+            let [lock, unlock, read, read_unlock] = functions.map(|address| address.is_some());
+            if lock != unlock || read != read_unlock {
                 return Err(format!(
                     "has a lock in {CALLS_SECTION} that can be taken and not released, or the reverse"
                 ));
             }
             let (lock_bytes, cpu_bytes) = (word(record, 32, 4) as u32, word(record, 36, 4) as u32);
-            Ok(Calls { lock, unlock, read, read_unlock, lock_bytes, cpu_bytes })
+            Ok(Calls { functions, lock_bytes, cpu_bytes })
         })
         .collect();
     Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())

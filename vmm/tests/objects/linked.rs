@@ -55,7 +55,7 @@ fn addresses_have_the_objects_names_and_lines() {
     // Its source, which is compiled as it is linked.
     let image = linked(&text("pauses", TAS, &FLAGS).with_extension("c"));
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
-    let (lock, unlock) = (calls.lock.expect("it has a lock"), calls.unlock.expect("it has an unlock"));
+    let [lock, unlock, ..] = calls.functions.map(Option::unwrap_or_default);
     let described = image.symbols().describe(unlock + 3);
     assert!(described.starts_with("pauses.c: hk_unlock+0x3 "), "{described}");
     let most = (1..64).rev().find_map(|bytes| image.bytes_at(lock, bytes));
@@ -100,7 +100,8 @@ fn several_objects_lie_behind_each_other() {
     let mut places = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         assert_eq!(image.locks[own + number].name, lock_of(object));
-        let calls = [false, true].map(|pv| image.calls(own + number, pv).and_then(|calls| calls.lock));
+        let calls =
+            [false, true].map(|pv| image.calls(own + number, pv).and_then(|calls| calls.functions[0]));
         places.extend(calls.into_iter().flatten());
     }
     assert!(places.is_sorted(), "{places:x?}");

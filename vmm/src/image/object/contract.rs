@@ -33,34 +33,33 @@ pub(super) const HEAP_BYTES: u64 = 4 << 20;
 pub(super) const INDIRECT: &str = "an indirect function (STT_GNU_IFUNC), and no loader is here to resolve it: use a plain \
                                    function, which may call what hk_init has chosen";
 
-/// The functions of one form, by the order of their slots.
-const FORMS: [[&str; 4]; 2] = [
-    ["hk_lock", "hk_unlock", "hk_read_lock", "hk_read_unlock"],
-    ["hk_pv_lock", "hk_pv_unlock", "hk_pv_read_lock", "hk_pv_read_unlock"],
+/// The functions of a lock, in the order of a `LockObject`: four of the native form, four of the paravirtual one, what tries either, and
+/// what makes a lock.
+const FUNCTIONS: [&str; 11] = [
+    "hk_lock",
+    "hk_unlock",
+    "hk_read_lock",
+    "hk_read_unlock",
+    "hk_pv_lock",
+    "hk_pv_unlock",
+    "hk_pv_read_lock",
+    "hk_pv_read_unlock",
+    "hk_try_lock",
+    "hk_pv_try_lock",
+    "hk_init",
 ];
-const TRY_LOCK: [&str; 2] = ["hk_try_lock", "hk_pv_try_lock"];
-const INIT: &str = "hk_init";
 
 /// A function of the object: member and symbol.
 pub(super) type Function = (usize, usize);
 
 #[derive(Debug, Default)]
 pub(super) struct Exports {
-    /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.
-    pub(super) forms: [[Option<Function>; 4]; 2],
-    pub(super) try_lock: [Option<Function>; 2],
-    pub(super) init: Option<Function>,
+    /// By their place in [`FUNCTIONS`].
+    pub(super) functions: [Option<Function>; FUNCTIONS.len()],
     pub(super) lock_bytes: u32,
     pub(super) cpu_bytes: u32,
     /// An interrupt may come anywhere in its functions, and take another of its locks.
     pub(super) may_be_interrupted: bool,
-}
-
-impl Exports {
-    pub(super) fn functions(&self) -> impl Iterator<Item = Function> + '_ {
-        let rest = self.try_lock.iter().chain(std::slice::from_ref(&self.init));
-        self.forms.iter().flatten().chain(rest).filter_map(|function| *function)
-    }
 }
 
 /// Finds what the members define; `find` knows which symbol is meant by a name.
@@ -77,15 +76,9 @@ pub(super) fn exports(
         None => Ok(None),
     };
     let mut exports = Exports::default();
-    for (form, names) in exports.forms.iter_mut().zip(FORMS) {
-        for (slot, name) in form.iter_mut().zip(names) {
-            *slot = function(name)?;
-        }
-    }
-    for (slot, name) in exports.try_lock.iter_mut().zip(TRY_LOCK) {
+    for (slot, name) in exports.functions.iter_mut().zip(FUNCTIONS) {
         *slot = function(name)?;
     }
-    exports.init = function(INIT)?;
     check_forms(members, &exports)?;
     let number = |name: &str| match find(name) {
         Some((member, symbol)) => members[member].number(symbol).map(Some).ok_or_else(|| {
@@ -125,19 +118,20 @@ pub(super) fn exports(
 
 /// A lock that can be taken can be released and the reverse, what is read or tried is taken, too, and there is a lock at all.
 fn check_forms(members: &[Member], exports: &Exports) -> Result<(), String> {
-    let tries = TRY_LOCK.iter().zip(&exports.try_lock);
-    for ((names, form), (name, try_lock)) in FORMS.iter().zip(&exports.forms).zip(tries) {
-        for (is, lacks) in [(0, 1), (1, 0), (2, 3), (3, 2), (2, 0)] {
-            if form[is].is_some() && form[lacks].is_none() {
-                return Err(lacking(members, names[lacks], &format!(" to its {}", names[is])));
+    /// Functions of the native form and those that they need; the paravirtual form's are as many places behind them.
+    const NEEDS: [(usize, usize, usize); 6] =
+        [(0, 1, 4), (1, 0, 4), (2, 3, 4), (3, 2, 4), (2, 0, 4), (8, 0, 1)];
+    let has = |function: usize| exports.functions[function].is_some();
+    for form in [0, 1] {
+        for (is, needs, behind) in NEEDS {
+            let (is, needs) = (is + form * behind, needs + form * 4);
+            if has(is) && !has(needs) {
+                return Err(lacking(members, FUNCTIONS[needs], &format!(" to its {}", FUNCTIONS[is])));
             }
         }
-        if try_lock.is_some() && form[0].is_none() {
-            return Err(lacking(members, names[0], &format!(" to its {name}")));
-        }
     }
-    if exports.forms.iter().all(|form| form[0].is_none()) {
-        return Err(lacking(members, "hk_lock", ""));
+    if !has(0) && !has(4) {
+        return Err(lacking(members, FUNCTIONS[0], ""));
     }
     Ok(())
 }
@@ -148,9 +142,7 @@ fn lacking(members: &[Member], name: &str, to: &str) -> String {
         let is_function = |index: &usize| member.is_code(*index) && !member.symbols[*index].name.is_empty();
         (0..member.symbols.len()).filter(is_function).map(|index| &*member.symbols[index].name)
     });
-    let own: Vec<&str> =
-        defined.filter(|name| !FORMS.iter().flatten().chain(&TRY_LOCK).any(|known| known == name)).collect();
-    match nearest(name, own.iter().copied()) {
+    match nearest(name, defined.filter(|name| !FUNCTIONS.contains(name))) {
         Some(similar) => format!("does not define {name}{to}: did you mean your {similar}?"),
         None => format!("does not define {name}{to}: include/haltkick.h says what a lock object defines"),
     }

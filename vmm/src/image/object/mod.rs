@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use contract::{Function, HEAP_BYTES};
+use contract::HEAP_BYTES;
 use layout::Layout;
 use member::{Member, Relocation, SYMBOL_BYTES, members_of, name_of};
 use resolve::{Resolved, SectionId, Target};
@@ -40,10 +40,8 @@ pub(crate) struct LinkedObject {
     pub(crate) addresses: Range<u64>,
     /// Its files, as if they were linked: they are asked for symbols and lines.
     pub(crate) files: Vec<Vec<u8>>,
-    /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.
-    pub(crate) functions: [[Option<u64>; 4]; 2],
-    pub(crate) try_lock: [Option<u64>; 2],
-    pub(crate) init: Option<u64>,
+    /// Native form, paravirtual form, each: lock, unlock, read, read-unlock; what tries either; what makes a lock.
+    pub(crate) functions: [Option<u64>; 11],
     pub(crate) lock_bytes: u32,
     pub(crate) cpu_bytes: u32,
     pub(crate) may_be_interrupted: bool,
@@ -106,7 +104,8 @@ impl Wanted {
         resolve::join_zeros(&mut members);
         let definitions = resolve::definitions(&members);
         let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
-        let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
+        let roots = exports.functions.into_iter().flatten();
+        let resolved = resolve::resolve(&members, &definitions, roots, offer)?;
         resolve::check_constructors(&members, &resolved.reached)?;
         let table = table(&members, &resolved)?;
         // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
@@ -118,14 +117,12 @@ impl Wanted {
                 "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into(),
             );
         }
-        let address = |function: &Option<Function>| {
-            let (member, symbol) = (*function)?;
+        let functions = exports.functions.map(|function| {
+            let (member, symbol) = function?;
             let symbol = &members[member].symbols[symbol];
             let member::SymbolPlace::Section(section) = symbol.place else { return None };
             Some(layout.section(member, section)? + symbol.value)
-        };
-        let functions = exports.forms.each_ref().map(|form| form.each_ref().map(address));
-        let (try_lock, init) = (exports.try_lock.each_ref().map(address), address(&exports.init));
+        });
         relocate(&mut members, &resolved, &layout)?;
         let parts = parts(&members, &layout);
         let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
@@ -139,8 +136,6 @@ impl Wanted {
             addresses: layout.code.start..layout.end,
             files: files.map(|(_, member)| member.bytes).collect(),
             functions,
-            try_lock,
-            init,
             lock_bytes: exports.lock_bytes,
             cpu_bytes: exports.cpu_bytes,
             may_be_interrupted: exports.may_be_interrupted,
