@@ -105,11 +105,6 @@ fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
 }
 
 #[apply(trial)]
-fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) {
-    start_until(&with(accelerator).workload("hand-off"), taken);
-}
-
-#[apply(trial)]
 fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
     let config = config().vcpus(24);
     let outcome = start_until(&config, |outcome| event(outcome, "pv_kick_wake") > 0);

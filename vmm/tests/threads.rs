@@ -7,7 +7,7 @@ use std::time::Duration;
 use haltkick_vmm::{Engine, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
 use support::{
-    PATIENCE, Settings, apply, dies_with_its_place, done, exits, forms, ms, start, start_stoppable, trial,
+    PATIENCE, Settings, apply, dies_with_its_place, done, forms, ms, start, start_stoppable, trial,
     violates_exclusion,
 };
 
@@ -35,16 +35,6 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() {
         let outcome = done(&config().form(&*lock, pv).sched(sched));
         assert_eq!(outcome.lost_updates, (lock != "none").then_some(0), "{lock} pv {pv}");
         assert_eq!(outcome.ring, Ring::Ring3);
-    }
-}
-
-#[apply(trial)]
-fn a_kick_before_the_wait_is_latched() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = done(&config().workload("selftest-latch").sched(sched));
-        let rounds = outcome.acquisitions();
-        assert!(rounds > 0, "no round was completed under {sched:?}");
-        assert!(exits(&outcome, "pv_wait") >= rounds && exits(&outcome, "pv_kick") >= 2 * rounds);
     }
 }
 

@@ -4,13 +4,10 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Bandwidth, ByActivity, HowOften, Image, Quota, Run, Sched, Target};
+use haltkick_vmm::{ByActivity, HowOften, Image, Run, Sched, Target};
 
 use libtest_mimic::Trial;
-use support::{
-    Settings, apply, config, deschedule, done, exits, mostly_holding, ms, named, nested, run_ns, sum, trial,
-    us,
-};
+use support::{Settings, apply, config, deschedule, done, exits, mostly_holding, ms, named, sum, trial, us};
 
 #[apply(trial)]
 fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) {
@@ -41,47 +38,6 @@ fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
     let injected = outcome.injected.expect("nothing is known of what was injected");
     assert!(injected.other > 0, "{injected:?}");
     assert!(vcpus == 1 || outcome.acquisitions() > 0, "no vCPU was ever seen marked");
-}
-
-#[apply(trial)]
-fn a_sufficient_grace_lets_no_slice_end_in_a_section() {
-    let (slice, grace) = (us(500), us(500));
-    // A section takes a tenth of the slice extension. If the host takes the pCPU away meanwhile, the extension has no
-    // effect.
-    for seed in 1..50 {
-        let outcome = done(&mostly_holding().slice(slice).grace(grace).seed(seed));
-        let preemptions = outcome.preemptions.expect("the VMM knows its own preemptions");
-        let graces = outcome.graces.expect("the VMM knows what it granted");
-        assert!(preemptions.holder <= graces.expired, "{preemptions:?}, {graces:?}");
-        if graces.granted > graces.expired {
-            return;
-        }
-    }
-    panic!("no grace was ever given back")
-}
-
-#[apply(trial)]
-fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() {
-    // An emulator's timers ring milliseconds late, and the guest gets nowhere in portions of 100 us.
-    let (times, window) = if nested() { (40, Duration::from_secs(1)) } else { (1, ms(200)) };
-    let (run, period) = (us(500) * times, ms(2) * times);
-    let base = config().form("none", false).slice(run).window(window);
-    let pcpus = base.cpus.len() as f64;
-    let run = run * base.cpus.len() as u32;
-    let quota = Quota::Own(Bandwidth { run, period, burst: Duration::ZERO });
-    let mut seen = vec![];
-    // A host that takes CPUs away for long makes it come out lower, or higher where a vCPU seems to have run meanwhile.
-    for seed in 1..10 {
-        let outcome = done(&base.clone().quota(quota).seed(seed));
-        let ran_ns = run_ns(&outcome);
-        let share = ran_ns as f64 / outcome.window.as_nanos() as f64 / pcpus;
-        let throttled = outcome.throttled.expect("the VMM knows its quotas");
-        seen.push(share);
-        if (0.2..0.3).contains(&share) && throttled.times > 50 && throttled.ns > 0 {
-            return;
-        }
-    }
-    panic!("it ran for {seen:?} of the time, not for a quarter")
 }
 
 #[apply(trial)]

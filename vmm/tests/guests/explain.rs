@@ -32,28 +32,6 @@ fn an_exception_is_explained_by_its_instruction() {
     assert_eq!(file, Some("guest/src/workloads/selftest.rs"), "{:?}", at.frames);
 }
 
-#[apply(trial)]
-fn a_hang_names_the_holder_and_who_waits_for_how_long() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
-            let config = config().workload("selftest-hang").sched(sched).form(lock, pv).window(PATIENCE);
-            let (_, explanation) = explained(&config);
-            let verdict = &explanation.verdict;
-            assert!(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), "{verdict:?}");
-            let [state] = &explanation.locks[..] else {
-                panic!("locks {:?}", explanation.locks);
-            };
-            let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
-            assert!(word.starts_with("held"), "{lock}: {:?}", state.word);
-            // `explain::queues` tests their content, and so does a test of a simulated guest, which stands still.
-            assert!(!pv || state.queue.is_some() && explanation.sleepers.is_some(), "{state:?}");
-            assert!(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, "{state:?}");
-            let longest = explanation.vcpus.iter().filter_map(|vcpu| vcpu.asked_ns).max();
-            assert!(longest > Some(500_000_000), "nobody waits for long: {longest:?}");
-        }
-    }
-}
-
 /// A large machine's explanation is no longer than a small one's.
 #[apply(trial)]
 fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {

@@ -78,19 +78,6 @@ fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() {
 }
 
 #[apply(trial)]
-fn a_token_goes_round_by_kick_and_wait() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = done(&config().workload("hand-off").form("none", false).sched(sched));
-        let hops = outcome.acquisitions();
-        assert!(hops > 0, "{sched:?}: the token did not move");
-        // It visits everybody in turn.
-        let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
-        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-        assert!(most - least <= 1, "{sched:?}: between {least} and {most} visits");
-    }
-}
-
-#[apply(trial)]
 fn unpatched_sites_serve_every_form_as_patched_ones_do() {
     for (lock, pv) in [("none", false), ("qspinlock", false), ("qspinlock", true), ("mcs", false)] {
         for patch in [true, false] {

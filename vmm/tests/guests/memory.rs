@@ -5,9 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Ring, Run, Sched};
 
 use libtest_mimic::Trial;
-use support::{
-    PATIENCE, Settings, apply, config, count, done, event, exits, ms, named, start_until, trial, us,
-};
+use support::{Settings, apply, config, count, done, event, exits, ms, named, start_until, trial, us};
 
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
 ///
@@ -25,30 +23,14 @@ fn page_faults_are_served_refused_and_forgotten_by_all() {
     }
 }
 
-/// Ways to serve page faults, of those that exclude.
-const FAULT_SCHEMES: [&str; 3] = ["mmap-sem", "speculative", "per-vma"];
-
 fn with_faults(workload: &str, lock: &str) -> Run {
     config().workload(workload).lock(lock).think(us(0))
-}
-
-/// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
-#[apply(trial)]
-fn memory_is_mapped_shared_and_given_back_under_every_scheme() {
-    for lock in FAULT_SCHEMES {
-        let (window, watchdog) = (ms(500), Some(PATIENCE));
-        let config = with_faults("selftest-memory", lock).window(window).watchdog(watchdog);
-        // Two vCPUs have to meet for that.
-        start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0);
-    }
-    // Private address spaces share the memory that areas and pages come from.
-    done(&with_faults("selftest-memory", "none").pv(false));
 }
 
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
 #[apply(trial)]
 fn few_writers_and_many_readers_are_served_under_every_scheme() {
-    for lock in FAULT_SCHEMES {
+    for lock in ["mmap-sem", "speculative", "per-vma"] {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
         // The window doubles where an emulated machine stands still in it.
         let config = with_faults("fault-read-mostly", lock).min_sections(1);

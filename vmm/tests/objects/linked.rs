@@ -8,24 +8,6 @@ use support::{apply, trial};
 use crate::{FLAGS, TAS, examples, link, linked, lock_of, root, scratch, text};
 
 #[apply(trial)]
-fn every_example_is_linked_and_has_its_forms() {
-    let examples = examples();
-    assert!(examples.len() >= 4, "{examples:?}");
-    for path in &examples {
-        let object = path.clone();
-        let image = linked(&object);
-        let lock = image.locks.last().expect("it has locks");
-        assert_eq!(lock.name, lock_of(&object));
-        let (has_native, has_paravirt) = (lock.has_native(), lock.has_paravirt());
-        assert!(has_native || has_paravirt, "{}", lock.name);
-        if path.ends_with("futex.c") {
-            assert!(has_paravirt && !has_native);
-        }
-        assert_eq!(image.locks.len(), Image::embedded().locks.len() + 1);
-    }
-}
-
-#[apply(trial)]
 fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
     let image = linked(&text("tas_sites", TAS, &FLAGS));
     let lock = image.locks.len() - 1;

@@ -14,6 +14,7 @@ use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
 fn excludes(config: &Run, object: &Path) {
     let image = linked(object);
     let entry = image.locks.last().expect("it has locks");
+    assert!(entry.name == lock_of(object) && (entry.has_native() || entry.has_paravirt()), "{}", entry.name);
     for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
         if !has {
             continue;

@@ -229,6 +229,9 @@ fn a_hang_and_a_lost_kick_are_explained() {
         }
         if cause == Cause::HolderRuns && lock == "qspinlock" {
             let state = &story.locks[0];
+            assert!(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, "{state:?}");
+            let longest = story.vcpus.iter().filter_map(|vcpu| vcpu.asked_ns).max();
+            assert!(longest > Some(25_000_000), "nobody waits for long: {longest:?}");
             let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
             let queue = state.queue.as_ref().expect("no queue");
             let (first, last) = (queue.vcpus.first().copied(), queue.vcpus.last());
