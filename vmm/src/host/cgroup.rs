@@ -182,6 +182,8 @@ fn counts(text: &str, version: Version) -> Option<KernelThrottled> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use vmm_sys_util::tempdir::TempDir;
+
     use super::*;
 
     const BOTH: &str = "31 23 0:28 / /cg rw,relatime - tmpfs tmpfs rw,mode=755\n\
@@ -191,27 +193,24 @@ pub(crate) mod tests {
     const TWO: &str = "1 1 0:1 / /cg rw - cgroup2 cgroup2 rw";
 
     /// A directory in place of `/`, removed on drop.
-    pub(crate) struct Tree(pub(crate) PathBuf);
+    pub(crate) struct Tree(TempDir);
 
     impl Tree {
         pub(crate) fn new(mounts: &str, groups: &str) -> Self {
-            let name = format!("haltkick-cgroup-{}-{:?}", std::process::id(), std::thread::current().id());
-            let tree = Self(std::env::temp_dir().join(name));
+            let tree = Self(TempDir::new().unwrap());
             tree.put("proc/self/mountinfo", mounts);
             tree.put("proc/self/cgroup", groups);
             tree
         }
 
+        pub(crate) fn root(&self) -> &Path {
+            self.0.as_path()
+        }
+
         pub(crate) fn put(&self, path: &str, text: &str) {
-            let path = self.0.join(path);
+            let path = self.root().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
         }
     }
 
@@ -230,8 +229,8 @@ pub(crate) mod tests {
             (BOTH, "9:name=systemd:/", None),
         ] {
             let tree = Tree::new(mounts, listed);
-            let found = groups(&tree.0, "cpu").ok().map(|(_, groups)| groups[0].clone());
-            let expected = expected.map(|path| tree.0.join(&path[1..]));
+            let found = groups(tree.root(), "cpu").ok().map(|(_, groups)| groups[0].clone());
+            let expected = expected.map(|path| tree.root().join(&path[1..]));
             assert_eq!(found, expected, "{listed}");
         }
     }
@@ -242,7 +241,7 @@ pub(crate) mod tests {
         tree.put("cg/a/cpu.max", "50000 100000\n");
         tree.put("cg/a/b/cpu.max", "15000 20000\n");
         tree.put("cg/a/cpu.stat", "usage_usec 7\nnr_periods 9\nnr_throttled 4\nthrottled_usec 350\n");
-        let found = Inherited::find(&tree.0).unwrap();
+        let found = Inherited::find(tree.root()).unwrap();
         let ms = Duration::from_millis;
         assert_eq!(found.bandwidth, Bandwidth { run: ms(50), period: ms(100), burst: ms(0) });
         let counts = KernelThrottled { periods: 9, throttled_periods: 4, pcpu_ns: 350_000 };
@@ -251,12 +250,12 @@ pub(crate) mod tests {
         let tree = Tree::new(BOTH, "2:cpuacct,cpu:/v1\n0::/x");
         tree.put("cg/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
         tree.put("cg/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
-        assert!(Inherited::find(&tree.0).unwrap_err().0.ends_with("has a quota"));
+        assert!(Inherited::find(tree.root()).unwrap_err().0.ends_with("has a quota"));
         tree.put("cg/cpu,cpuacct/v1/cpu.cfs_quota_us", "20000\n");
         tree.put("cg/cpu,cpuacct/v1/cpu.cfs_period_us", "40000\n");
         tree.put("cg/cpu,cpuacct/v1/cpu.cfs_burst_us", "5000\n");
         tree.put("cg/cpu,cpuacct/v1/cpu.stat", "nr_periods 53\nnr_throttled 41\nthrottled_time 119861308\n");
-        let found = Inherited::find(&tree.0).unwrap();
+        let found = Inherited::find(tree.root()).unwrap();
         assert_eq!(found.bandwidth, Bandwidth { run: ms(20), period: ms(40), burst: ms(5) });
         let counts = KernelThrottled { periods: 53, throttled_periods: 41, pcpu_ns: 119_861_308 };
         assert_eq!(found.counts().unwrap(), counts);

@@ -292,7 +292,7 @@ mod tests {
             tree.put("cg/hugetlb,memory/c/memory.usage_in_bytes", "100\n");
             tree.put("cg/hugetlb,memory/memory.limit_in_bytes", "9223372036854771712\n");
             tree.put("cg/hugetlb,memory/memory.usage_in_bytes", "100\n");
-            assert_eq!(left_in_groups(&tree.0), left, "{groups}");
+            assert_eq!(left_in_groups(tree.root()), left, "{groups}");
         }
     }
 }

@@ -2,9 +2,10 @@
 //! start.
 //! The lab's own objects have been made so by the build, of guest/arms ([`ARMS`]): locks with a name that is linked where it is asked for.
 
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
+
+use vmm_sys_util::tempdir::TempDir;
 
 use crate::host::input;
 use crate::host::text::printable;
@@ -24,37 +25,18 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A folder that is removed when it is no longer used.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> std::io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: a number that no other compilation of this process has.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("haltkick-compile-{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A folder that is left behind does no harm.
-        _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Compiles a source file, and returns the bytes of the object. What the compiler warns of goes to the terminal.
 fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
-    let scratch = |error| format!("cannot be compiled in {}: {error}", std::env::temp_dir().display());
-    let folder = Scratch::new().map_err(scratch)?;
-    let object = folder.0.join("lock.o");
-    std::fs::write(folder.0.join("haltkick.h"), HEADER).map_err(scratch)?;
+    let place = std::env::temp_dir();
+    let scratch = |error: io::Error| format!("cannot be compiled in {}: {error}", place.display());
+    let folder = TempDir::new_with_prefix(place.join("haltkick-compile-"));
+    let folder = folder.map_err(|error| scratch(error.into()))?;
+    let object = folder.as_path().join("lock.o");
+    std::fs::write(folder.as_path().join("haltkick.h"), HEADER).map_err(scratch)?;
     if !path.is_file() {
         return Err("cannot be read: there is no such file".into());
     }
-    let mut command = compile::command(language, path, &folder.0, &object);
+    let mut command = compile::command(language, path, folder.as_path(), &object);
     let compiler = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| lacking(&compiler, language, &error))?;
     let words: String =
@@ -69,12 +51,12 @@ fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
         return Err(format!("is not compiled by {compiler}:\n{}{target}", words.trim_end()));
     }
     // A failure to write loses the compiler's warnings alone.
-    _ = std::io::stderr().write_all(words.as_bytes());
+    _ = io::stderr().write_all(words.as_bytes());
     input::read(&object, MOST_FILE_BYTES)
         .map_err(|error| format!("was compiled, and the object cannot be read: {error}"))
 }
 
-fn lacking(compiler: &str, language: Language, error: &std::io::Error) -> String {
+fn lacking(compiler: &str, language: Language, error: &io::Error) -> String {
     let (package, name) = match language {
         Language::C => ("`apt install gcc` or your distribution's like", "CC"),
         Language::Rust => ("https://rustup.rs", "RUSTC"),
