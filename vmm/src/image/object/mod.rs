@@ -154,7 +154,7 @@ fn table(members: &[Member], resolved: &Resolved) -> Result<BTreeSet<Target>, St
         for relocation in &member.sections[section].relocations {
             let kind = Kind::of(relocation.kind)
                 .map_err(|reason| format!("{reason} (at {})", member.describe(section, relocation.at)))?;
-            if kind == Kind::ThroughTable {
+            if kind.is_through_table {
                 table.extend(resolved.target(number, relocation.symbol).cloned());
             }
         }
@@ -171,34 +171,29 @@ fn refers_to_cpu_area(members: &[Member], resolved: &Resolved) -> bool {
     })
 }
 
-/// How a relocation is computed (System V ABI, AMD64 supplement, 4.4.1).
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Nothing,
-    /// Eight bytes of S + A.
-    Word,
-    /// Four bytes of S + A, which are extended by zeros.
-    Unsigned,
-    /// Four bytes of S + A, which are extended by their sign.
-    Signed,
-    /// Four bytes of S + A - P. A call of what is near needs no PLT.
-    Relative,
-    /// Eight bytes of S + A - P.
-    RelativeWord,
-    /// Four bytes of G + A - P: the address of a word that holds S.
-    ThroughTable,
+/// How a relocation is computed (System V ABI, AMD64 supplement, 4.4.1): S + A in as many bytes.
+#[derive(Clone, Copy, Default)]
+struct Kind {
+    bytes: usize,
+    /// Less P. A call of what is near needs no PLT.
+    is_relative: bool,
+    /// The processor extends its four bytes by zeros, and not by their sign.
+    is_unsigned: bool,
+    /// The address of a word that holds S stands for S.
+    is_through_table: bool,
 }
 
 impl Kind {
     fn of(kind: u32) -> Result<Self, String> {
+        let relative = |bytes| Self { bytes, is_relative: true, ..Self::default() };
         Ok(match kind {
-            0 => Self::Nothing,
-            1 => Self::Word,
-            2 | 4 => Self::Relative,
-            10 => Self::Unsigned,
-            11 => Self::Signed,
-            24 => Self::RelativeWord,
-            9 | 41 | 42 => Self::ThroughTable,
+            0 => Self::default(),
+            1 => Self { bytes: 8, ..Self::default() },
+            2 | 4 => relative(4),
+            10 => Self { bytes: 4, is_unsigned: true, ..Self::default() },
+            11 => Self { bytes: 4, ..Self::default() },
+            24 => relative(8),
+            9 | 41 | 42 => Self { is_through_table: true, ..relative(4) },
             // TLS in its four models, and descriptors.
             16..=23 | 34..=36 => {
                 return Err("has a thread-local variable, and there are no threads: use HK_PERCPU".into());
@@ -211,28 +206,15 @@ impl Kind {
         })
     }
 
-    fn bytes(self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Word | Self::RelativeWord => 8,
-            Self::Unsigned | Self::Signed | Self::Relative | Self::ThroughTable => 4,
-        }
-    }
-
     /// Returns the value to write at `place`, or `None` if it does not fit.
     fn value(self, place: u64, value: u64, word: impl FnOnce() -> u64, addend: i64) -> Option<u64> {
-        let sum = value.wrapping_add_signed(addend);
-        let near = |distance: u64| {
-            i32::try_from(distance.cast_signed()).ok().map(|it| u64::from(it.cast_unsigned()))
-        };
-        match self {
-            Self::Nothing => Some(0),
-            Self::Word => Some(sum),
-            Self::RelativeWord => Some(sum.wrapping_sub(place)),
-            Self::Unsigned => u32::try_from(sum).ok().map(u64::from),
-            Self::Signed => near(sum),
-            Self::Relative => near(sum.wrapping_sub(place)),
-            Self::ThroughTable => near(word().wrapping_add_signed(addend).wrapping_sub(place)),
+        let symbol = if self.is_through_table { word() } else { value };
+        let from = if self.is_relative { place } else { 0 };
+        let value = symbol.wrapping_add_signed(addend).wrapping_sub(from);
+        match self.bytes {
+            4 if self.is_unsigned => u32::try_from(value).ok().map(u64::from),
+            4 => i32::try_from(value.cast_signed()).ok().map(|it| u64::from(it.cast_unsigned())),
+            _ => Some(value),
         }
     }
 }
@@ -254,7 +236,7 @@ fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Res
                         member.describe(section, relocation.at)
                     )
                 })?;
-            edits.push((*relocation, kind.bytes(), value));
+            edits.push((*relocation, kind.bytes, value));
         }
         members[number].write(section, &edits)?;
     }
@@ -277,20 +259,20 @@ impl Member {
         address_of: impl Fn(usize) -> Option<u64>,
     ) -> Vec<(Relocation, usize, u64)> {
         let edit = |relocation: &Relocation| {
-            let kind = Kind::of(relocation.kind).ok().filter(|kind| *kind != Kind::ThroughTable)?;
+            let kind = Kind::of(relocation.kind).ok().filter(|kind| !kind.is_through_table)?;
             let symbol = self.symbols.get(relocation.symbol)?;
             let value = match symbol.place {
                 member::SymbolPlace::Section(target) if self.sections[target].has(object::elf::SHF_ALLOC) => {
                     match address_of(target) {
                         Some(address) => address.wrapping_add(symbol.value),
-                        None => return Some((*relocation, kind.bytes(), 0)),
+                        None => return Some((*relocation, kind.bytes, 0)),
                     }
                 }
                 // Sections of debug information refer to each other by offsets.
                 member::SymbolPlace::Section(_) | member::SymbolPlace::Number => symbol.value,
                 _ => return None,
             };
-            Some((*relocation, kind.bytes(), kind.value(0, value, || 0, relocation.addend)?))
+            Some((*relocation, kind.bytes, kind.value(0, value, || 0, relocation.addend)?))
         };
         self.sections[section].relocations.iter().filter_map(edit).collect()
     }
