@@ -6,19 +6,6 @@ use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 
 use support::{PATIENCE, Settings, apply, config, ms, nested, run_ns, start_two, trial, within};
 
-#[apply(trial)]
-fn a_guest_that_dies_leaves_the_others_outcome() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        // Long enough for the one to have said its last word.
-        let base = config().sched(sched).window(config().window * 5);
-        let dying = base.clone().workload("selftest-panic").name("b");
-        let [a, b] = start_two(&base.beside([dying]).name("a"));
-        assert!(a.outcome().unwrap().acquisitions() > 0, "the other guest did not go on");
-        assert!(matches!(b.result, Err(RunError::GuestPanic { .. })), "{:?}", b.result);
-        assert!(b.explanation.is_some(), "nobody says why it died");
-    }
-}
-
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
 const SLACK: f64 = 0.05;
 

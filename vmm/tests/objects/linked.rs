@@ -33,24 +33,6 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
 }
 
 #[apply(trial)]
-fn addresses_have_the_objects_names_and_lines() {
-    // Its source, which is compiled as it is linked.
-    let image = linked(&text("pauses", TAS, &FLAGS).with_extension("c"));
-    let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
-    let [lock, unlock, ..] = calls.functions.map(Option::unwrap_or_default);
-    let described = image.symbols().describe(unlock + 3);
-    assert!(described.starts_with("pauses.c: hk_unlock+0x3 "), "{described}");
-    let most = (1..64).rev().find_map(|bytes| image.bytes_at(lock, bytes));
-    let code = most.expect("its code is loaded");
-    let pause = code.windows(2).position(|two| two == [0xf3, 0x90]).expect("it pauses in the loop");
-    let frames = image.lines().expect("there are lines").frames(lock + pause as u64);
-    let frame = frames.first().expect("the object was compiled with -g");
-    assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("pauses.c")), "{frame:?}");
-    let line = TAS.lines().position(|line| line.contains("hk_pause")).expect("it is there") + 1;
-    assert_eq!(frame.line, Some(line as u32));
-}
-
-#[apply(trial)]
 fn events_and_points_of_an_object_are_known_by_their_names() {
     let does =
         "hk_count(my_own_event); hk_count(lock_slowpath); hk_point(my_own_point); hk_point(tail_published);";

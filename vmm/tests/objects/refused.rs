@@ -206,21 +206,9 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() {
 }
 
 #[apply(trial)]
-fn a_source_is_refused_in_its_compilers_words() {
-    for (name, source) in [("broken.c", format!("{TAS}int x = y;")), ("broken.rs", "fn".into())] {
-        let path = scratch(name);
-        std::fs::write(&path, source).unwrap();
-        // A compiler says more than one line.
-        let refused = link(&path).expect_err("it is broken").to_string();
-        assert!(refused.contains("is not compiled by ") && refused.contains("error"), "{refused}");
-        assert!(refused.contains(name), "{refused}");
-    }
-    refuses(Path::new("/no/such/lock.c"), &["there is no such file"]);
-}
-
-#[apply(trial)]
 fn what_is_no_object_is_refused() {
     refuses(Path::new("/no/such/lock.o"), &["cannot be read"]);
+    refuses(Path::new("/no/such/lock.c"), &["there is no such file"]);
     for other in ["/dev/zero", "/"] {
         refuses(Path::new(other), &["no regular file"]);
     }

@@ -146,28 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn every_table_is_found_from_the_first_and_adds_up_to_zero() {
-        let all = tables(8);
-        assert_eq!((&all[..8], sum(&all[..20]), sum(&all[..36])), (&b"RSD PTR "[..], 0, 0));
-        let xsdt = table_at(&all, word(&all, 24));
-        let (fadt, madt) = (table_at(&all, word(xsdt, 36)), table_at(&all, word(xsdt, 44)));
-        let dsdt = table_at(&all, word(fadt, 140));
-        for (table, name) in [(xsdt, b"XSDT"), (fadt, b"FACP"), (madt, b"APIC"), (dsdt, b"DSDT")] {
-            assert_eq!((&table[..4], sum(table)), (&name[..], 0));
-        }
-        assert_eq!((fadt.len(), word(fadt, 40)), (276, word(fadt, 140)));
-        let [port, interrupts] = [SERIAL_PORT, 1 << SERIAL_INTERRUPT].map(u16::to_le_bytes);
-        let resources = [&[0x47, 1][..], &port, &port, &[1, 8, 0x22], &interrupts, &[0x79, 0]].concat();
-        assert!(dsdt[45] == SLEEP_TYPE_SOFT_OFF && dsdt.ends_with(&resources), "{dsdt:x?}");
-    }
-
-    #[test]
-    fn every_cpu_is_listed_with_its_apic_id() {
+    fn every_table_is_found_adds_up_to_zero_and_lists_every_cpu() {
         for vcpus in [1, 8, 254] {
             let all = tables(vcpus);
             assert!(all.len() <= 0x2_0000);
+            assert_eq!((&all[..8], sum(&all[..20]), sum(&all[..36])), (&b"RSD PTR "[..], 0, 0));
             let xsdt = table_at(&all, word(&all, 24));
-            let madt = table_at(&all, word(xsdt, 44));
+            let (fadt, madt) = (table_at(&all, word(xsdt, 36)), table_at(&all, word(xsdt, 44)));
+            let dsdt = table_at(&all, word(fadt, 140));
+            for (table, name) in [(xsdt, b"XSDT"), (fadt, b"FACP"), (madt, b"APIC"), (dsdt, b"DSDT")] {
+                assert_eq!((&table[..4], sum(table)), (&name[..], 0));
+            }
+            assert_eq!((fadt.len(), word(fadt, 40)), (276, word(fadt, 140)));
+            let [port, interrupts] = [SERIAL_PORT, 1 << SERIAL_INTERRUPT].map(u16::to_le_bytes);
+            let resources = [&[0x47, 1][..], &port, &port, &[1, 8, 0x22], &interrupts, &[0x79, 0]].concat();
+            assert!(dsdt[45] == SLEEP_TYPE_SOFT_OFF && dsdt.ends_with(&resources), "{dsdt:x?}");
             let entries: Vec<_> = madt[44..44 + 8 * vcpus as usize].chunks(8).collect();
             let ids = (0..vcpus as u8).map(|id| [0, 8, id, id, 1, 0, 0, 0]);
             assert!(entries.into_iter().eq(ids), "{vcpus}");
