@@ -109,10 +109,19 @@ fn wrong_imports(house: &House, source: &Source) -> Vec<String> {
 #[test]
 fn an_import_from_above_or_from_the_root_is_refused() {
     let stand_in = "use crate::top::double; #[cfg(test)] mod tests { use crate::top::double::a; }";
-    let rows: [(&'static [&'static str], &str, &[&str]); 8] = [
+    let rows: [(&'static [&'static str], &str, &[&str]); 13] = [
         (&[], "use crate::ground::a;", &[]),
         (&[], "use super::a;", &[]),
         (&[], "use crate::{ground::{a, b}, top::c};", &["top::c"]),
+        (&[], "pub use child::Name; use self::child::b; mod inside { use super::super::a; }", &[]),
+        (&[], "use crate::{ground::b, top::c as d};", &["top::c"]),
+        (
+            &[],
+            "fn a() -> crate::top::A<crate::ground::B> { assert_eq!(1, crate::top::a(super::b)) }",
+            &["top::A", "top::a"],
+        ),
+        (&[], "// crate::top\nfn a() { \"crate::top\"; std::mem::swap(); other::top(); }", &[]),
+        (&[], "macro_rules! a { () => { $crate::top::a() }; }", &[]),
         (&[], "use crate::Name;", &["Name"]),
         (&[], "use super::super::*;", &["*"]),
         (&[], "#[cfg(test)] mod tests { use crate::top::a; }", &["top::a"]),

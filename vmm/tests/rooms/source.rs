@@ -160,36 +160,3 @@ impl Reader {
 fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
-
-#[test]
-fn an_import_is_found_however_it_is_written() {
-    let module = ["middle".to_owned(), "here".to_owned()];
-    let path = |import: Import| import.path.join("::") + if import.of_tests { " of tests" } else { "" };
-    let paths = |text| imports(&module, text).into_iter().map(path).collect::<Vec<_>>();
-    for (text, expected) in [
-        ("use crate::top::a;", &["top::a"][..]),
-        ("use crate::{ground::{a, b}, top::c as d};", &["ground::a", "ground::b", "top::c"]),
-        ("use crate::{\n    Name,\n    ground,\n};", &["Name", "ground"]),
-        ("pub use child::Name;", &["middle::here::child::Name"]),
-        ("use super::super::top::*;", &["top::*"]),
-        ("use self::child::a;", &["middle::here::child::a"]),
-        (
-            "fn a() -> crate::top::A<crate::ground::B> { super::b(self::c) }",
-            &["top::A", "ground::B", "middle::b", "middle::here::c"],
-        ),
-        ("fn a() { assert_eq!(1, crate::top::a(super::b)) }", &["top::a", "middle::b"]),
-        ("impl crate::top::A for B {}", &["top::A"]),
-        ("mod inside { use super::super::a; }", &["middle::a"]),
-        (
-            "// crate::top\n/// [`crate::top`]\nfn a() { \"crate::top\"; std::mem::swap(); other::top(); }",
-            &[],
-        ),
-        ("macro_rules! a { () => { $crate::top::a() }; }", &[]),
-        (
-            "use crate::a; #[cfg(test)] mod tests { use super::*; use crate::b; } fn c() { crate::c() }",
-            &["a", "middle::here::* of tests", "b of tests", "c"],
-        ),
-    ] {
-        assert_eq!(paths(text), expected, "{text}");
-    }
-}

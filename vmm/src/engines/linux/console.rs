@@ -338,6 +338,29 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_heard_at_once_although_nobody_takes_what_is_shown() {
+        let (held, until) = channel::<()>();
+        let until = Mutex::new(until);
+        let [heard, shown] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+        let (hears, shows) = (Arc::clone(&heard), Arc::clone(&shown));
+        let lines = LinuxConsole {
+            hears: Arc::new(move |line| lock(&hears).push(line.to_owned())),
+            shows: Arc::new(move |line| {
+                _ = lock(&until).recv();
+                lock(&shows).push(line.to_owned());
+            }),
+            ..LinuxConsole::default()
+        };
+        let mut console = Console::new(lines, "marker".into()).unwrap();
+        console.write_all(b"one\r\ntwo\r\nthr").unwrap();
+        assert_eq!(*lock(&heard), ["one", "two"]);
+        drop(held);
+        console.finish(Instant::now());
+        assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
+        assert_eq!(*lock(&shown), *lock(&heard), "all come out in order");
+    }
+
+    #[test]
     fn nobody_waits_for_one_who_takes_nothing() {
         // Empty lines take room, too.
         for (line, count) in

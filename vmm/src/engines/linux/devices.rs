@@ -167,37 +167,3 @@ pub(crate) mod fuzzed {
         });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, mpsc};
-    use std::time::Instant;
-
-    use super::*;
-
-    #[test]
-    fn a_line_is_heard_at_once_although_nobody_takes_what_is_shown() {
-        let (held, until) = mpsc::channel::<()>();
-        let until = Mutex::new(until);
-        let [heard, shown] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-        let (hears, shows) = (Arc::clone(&heard), Arc::clone(&shown));
-        let console = LinuxConsole {
-            hears: Arc::new(move |line| lock(&hears).push(line.to_owned())),
-            shows: Arc::new(move |line| {
-                _ = lock(&until).recv();
-                lock(&shows).push(line.to_owned());
-            }),
-            ..LinuxConsole::default()
-        };
-        let interrupt = EventFd::new(EFD_NONBLOCK).unwrap();
-        let devices = Devices::with(interrupt, console, "marker".into()).unwrap();
-        for byte in b"one\r\ntwo\r\nthr" {
-            devices.write(SERIAL_PORT, &[*byte]);
-        }
-        assert_eq!(*lock(&heard), ["one", "two"]);
-        drop(held);
-        devices.console(|console| console.finish(Instant::now()));
-        assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
-        assert_eq!(*lock(&shown), *lock(&heard), "all come out in order");
-    }
-}
