@@ -10,7 +10,6 @@ use crate::image::file::Image;
 use crate::image::patch::Form;
 use crate::run::asked::OurGuest;
 
-/// How an instruction belongs to the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Code,

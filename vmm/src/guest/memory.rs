@@ -483,7 +483,6 @@ struct Part<'a> {
 }
 
 impl<'a> Ram<'a> {
-    /// All of `memories`, of which the first one begins at 0.
     pub(crate) fn new(memories: impl IntoIterator<Item = &'a Memory>) -> Self {
         let mut start = 0_u64;
         let part = |memory: &'a Memory| {

@@ -23,7 +23,6 @@ pub enum Numa {
 
 pub(crate) struct Placement {
     numa: Numa,
-    /// Node of each pCPU of the run.
     pcpus: Vec<u32>,
     with_memory: Vec<u32>,
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 
-/// The guest's time stamp counter, as computed from the host's.
 #[derive(Debug)]
 pub(crate) struct GuestTsc {
     /// Guest minus host, wrapping.

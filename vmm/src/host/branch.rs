@@ -10,9 +10,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 /// Which of both processes this is, after a branch.
 pub(crate) enum Side {
-    /// The copy, which reports here.
     Branch(Reporter),
-    /// The process itself, which awaits the report.
     Trunk(Awaited),
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::host::error::{Known, RunError};
 
-/// The version of the control groups' interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// A hierarchy of its own for a controller.
@@ -119,7 +118,6 @@ pub fn inherited_quota() -> Known<Option<Bandwidth>> {
     quota(Path::new("/")).map(|(_, tightest)| tightest.map(|(bandwidth, _)| bandwidth))
 }
 
-/// The tightest quota, and the group that has it.
 fn quota(root: &Path) -> Known<(Version, Option<(Bandwidth, PathBuf)>)> {
     let (version, groups) = groups(root, "cpu")?;
     let limits = groups.into_iter().filter_map(|group| Some((limit(&group, version)?, group)));

@@ -111,7 +111,6 @@ pub(crate) fn mapped_code() -> io::Result<BTreeSet<PathBuf>> {
     Ok(code.filter_map(mapped_file).map(PathBuf::from).collect())
 }
 
-/// The file of a line of `/proc/self/maps`, if it has one.
 fn mapped_file(line: &str) -> Option<&str> {
     let path = &line[line.find('/')?..];
     (!path.ends_with(" (deleted)")).then_some(path)

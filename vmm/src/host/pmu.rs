@@ -106,7 +106,6 @@ impl Pmu {
         Self(Ok(counters.into()))
     }
 
-    /// The window opens, or closes.
     pub(crate) fn switch(&self, on: bool) {
         let counters = self.0.iter().flatten();
         counters.filter_map(|(_, counter)| counter.as_ref().ok()).for_each(|counter| counter.switch(on));

@@ -63,7 +63,6 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Address of the function that a site of `operation` calls.
     pub(crate) fn function(&self, operation: Operation) -> Option<u64> {
         self.functions[operation as usize]
     }

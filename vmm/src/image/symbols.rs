@@ -69,7 +69,6 @@ impl Symbols {
         self
     }
 
-    /// These and others.
     pub(crate) fn with(mut self, others: impl Iterator<Item = Self>) -> Self {
         self.sorted.extend(others.flat_map(|other| other.sorted));
         self.sorted.sort_by_key(|symbol| (symbol.address, symbol.size));
@@ -283,7 +282,6 @@ impl Inflated {
         Self(file.iter().flat_map(|file| file.sections()).filter_map(&mut inflated).collect())
     }
 
-    /// The bytes of a section that was compressed.
     pub(crate) fn section(&self, name: &str) -> Option<&[u8]> {
         self.0.iter().find(|(found, _)| found == name).map(|(_, bytes)| &**bytes)
     }

@@ -174,7 +174,6 @@ pub(crate) fn registers(memory: &Memory, image: &Image, vcpu: u32, boot_block: G
     }
 }
 
-/// The start state of a simulated vCPU in `ring`.
 pub(crate) fn simulated_registers(
     memory: &Memory,
     image: &Image,

@@ -18,16 +18,13 @@ use crate::machine::{self, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe}
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
 const STEAL_TIME_ENABLE: u64 = 1;
 
-/// A guest that is ready to start.
 pub(crate) struct Machine {
     /// Taken out by the schedulers, in order of their index.
     pub(crate) vcpus: Vec<Vcpu>,
     _vm: Option<VmFd>,
     // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
-    /// The ring, and why that one.
     pub(crate) ring: (Ring, String),
-    /// How vCPUs sleep and are woken, and why so.
     pub(crate) pv_backend: (PvBackend, String),
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.

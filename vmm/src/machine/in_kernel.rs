@@ -154,7 +154,6 @@ pub(crate) fn is_amd(cpuid: &CpuId) -> bool {
     vendor.is_some_and(|vendor| vendor == b"AuthenticAMD" || vendor == b"HygonGenuine")
 }
 
-/// vCPUs that a trial takes.
 pub(crate) const TRIAL_VCPUS: u32 = 2;
 
 /// Time for a step: a thousand times what a slow host takes. A host that was busy with other things meanwhile gets another

@@ -29,9 +29,7 @@ pub(crate) struct Vm {
     pub(crate) fd: VmFd,
     // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
-    /// The CPUID that KVM offers.
     pub(crate) cpuid: CpuId,
-    /// Whether it has KVM's interrupt controller.
     pub(crate) has_irqchip: bool,
     /// Whether a trial failed on it: the state of its vCPUs is unknown then.
     pub(crate) is_spoilt: bool,
@@ -124,7 +122,6 @@ impl Vm {
     }
 }
 
-/// Frequency of a vCPU's TSC.
 pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u64, RunError> {
     // For this request, kvm-ioctls takes the result, -1, for the number of the error.
     let why = |_| system("read the TSC frequency")(io::Error::last_os_error());

@@ -29,7 +29,6 @@ const WANTED: &str = "give a bzImage (vmlinuz) or an ELF vmlinux for x86-64";
 /// Facts from the headers of a kernel's file.
 pub(super) struct Kernel {
     pub(super) header: setup_header,
-    /// Its first instruction.
     pub(super) entry: u64,
     /// End of the memory that the kernel needs before it looks at the memory map.
     pub(super) end: u64,

@@ -44,7 +44,6 @@ pub(crate) struct LinuxMemory(pub(super) GuestMemoryMmap);
 
 /// A kernel in its place.
 pub(crate) struct Loaded {
-    /// Its first instruction.
     pub(crate) entry: u64,
     pub(crate) command_line: String,
 }
@@ -223,7 +222,6 @@ pub(crate) fn command_line(append: &str, longest: u32) -> Result<String, RunErro
     Ok(line)
 }
 
-/// Files that call themselves kernels.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use std::io::Cursor;

@@ -238,7 +238,6 @@ fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) ->
     }
 }
 
-/// A Linux guest that is ready to start.
 struct LinuxMachine {
     vcpus: Vec<Vcpu>,
     _vm: VmFd,

@@ -128,7 +128,6 @@ pub(super) fn start(mut command: Command, cpus: &[u32]) -> Result<Child, RunErro
     command.spawn().map_err(system(&format!("start {program}")))
 }
 
-/// The CPUs that QEMU is asked for.
 pub(super) struct Cpu {
     pub(super) accelerator: Accelerator,
     model: &'static str,

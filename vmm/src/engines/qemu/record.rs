@@ -160,7 +160,6 @@ fn take_down(line: &str, said: &mut Said, memory: &Memory, qemu: u32, start: Ins
     None
 }
 
-/// CPU time of another process, all its threads.
 pub(super) fn cpu_time_of(process: u32) -> Duration {
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -53,7 +53,6 @@ pub(super) fn all(process: u32, needs: &Needs) -> Vec<SandboxRule> {
     [runner_rules(process, None), process_rules(needs)].concat()
 }
 
-/// Machines on KVM, and what it counted of them.
 fn machines() -> Vec<SandboxRule> {
     let ioctl = |request, why| rule(libc::SYS_ioctl, [is(1, request)], why);
     vec![
@@ -88,7 +87,6 @@ fn machines() -> Vec<SandboxRule> {
     ]
 }
 
-/// Threads, which are no processes.
 fn threads() -> Vec<SandboxRule> {
     let thread = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
     vec![
@@ -144,7 +142,6 @@ fn files() -> Vec<SandboxRule> {
     ]
 }
 
-/// BPF programs on switches, under the host's scheduler.
 fn switches() -> Vec<SandboxRule> {
     let bpf = |command, why| rule(libc::SYS_bpf, [is(0, command)], why);
     vec![
@@ -155,7 +152,6 @@ fn switches() -> Vec<SandboxRule> {
     ]
 }
 
-/// Counters of cache events.
 fn counters() -> Vec<SandboxRule> {
     let ioctl = |request, why| rule(libc::SYS_ioctl, [is(1, request)], why);
     vec![
@@ -165,7 +161,6 @@ fn counters() -> Vec<SandboxRule> {
     ]
 }
 
-/// An image's code in this process.
 fn foreign_code() -> Vec<SandboxRule> {
     vec![
         rule(libc::SYS_mmap, [with(2, PROT_EXEC as u64)], "an image's code").elsewhere(),

@@ -52,7 +52,6 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switch {
-    /// Host time.
     pub(crate) at_ns: u64,
     /// Start of the vCPU's wait, by its own statement, in TSC ticks.
     pub(crate) since_tsc: u64,
@@ -61,7 +60,6 @@ pub(crate) struct Switch {
     /// Sections entered of the lock that it says it is at.
     pub(crate) lock_entered: u64,
     pub(crate) vcpu: u32,
-    /// The pCPU of the switch.
     pub(crate) pcpu: u32,
     /// The lock that the vCPU is at, by its own statement.
     pub(crate) lock: u32,
@@ -76,7 +74,6 @@ pub(crate) struct Switch {
     pub(crate) unused: u32,
 }
 
-/// The vCPUs, locks and pCPUs to report on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported<'a> {
     pub(crate) vcpus: u32,

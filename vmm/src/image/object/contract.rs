@@ -49,7 +49,6 @@ const FUNCTIONS: [&str; 11] = [
     "hk_init",
 ];
 
-/// A function of the object: member and symbol.
 pub(super) type Function = (usize, usize);
 
 #[derive(Debug, Default)]

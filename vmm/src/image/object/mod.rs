@@ -35,7 +35,6 @@ pub use source::{ARMS, Arm, HEADER};
 /// An object that has its place.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkedObject {
-    /// The name of its file.
     pub(crate) name: String,
     pub(crate) addresses: Range<u64>,
     /// Its files, as if they were linked: they are asked for symbols and lines.
@@ -46,7 +45,6 @@ pub(crate) struct LinkedObject {
     pub(crate) cpu_bytes: u32,
     pub(crate) may_be_interrupted: bool,
     pub(crate) has_points: bool,
-    /// Memory for locks.
     pub(crate) heap: Range<u64>,
     pub(crate) parts: Vec<Part>,
 }
@@ -61,12 +59,10 @@ pub(crate) struct Part {
     pub(crate) rights: object::elf::ProgramFlags,
 }
 
-/// A lock that is to be linked.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Its file, for messages.
     pub(crate) path: PathBuf,
-    /// Name on the command line.
     pub(crate) name: String,
     pub(crate) summary: String,
     /// Bytes of the object; `None`: they are in the file, or a compiler makes them of it.
@@ -94,7 +90,6 @@ impl Wanted {
         Self { bytes: Some(bytes.into()), ..Self::file(path) }
     }
 
-    /// Links it, to lie from `base` on.
     pub(crate) fn link(&self, base: u64, offer: &mut Offer<'_>) -> Result<LinkedObject, String> {
         let bytes = match &self.bytes {
             Some(bytes) => bytes.to_vec(),

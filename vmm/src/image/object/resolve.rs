@@ -18,10 +18,8 @@ pub(super) struct SectionId {
     pub(super) section: usize,
 }
 
-/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// A place in a section of a member.
     Place {
         member: usize,
         section: usize,
@@ -36,7 +34,6 @@ pub(super) enum Target {
 
 /// The offer of an image to the objects that are linked behind it.
 pub(crate) struct Offer<'a> {
-    /// Names and values.
     pub(crate) imports: &'a BTreeMap<String, u64>,
     /// The events that can be counted, by their slots. Those of objects are added.
     pub(crate) events: &'a mut Vec<String>,
@@ -100,7 +97,6 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
     definitions
 }
 
-/// Follows the references from `roots` on.
 pub(super) fn resolve(
     members: &[Member],
     definitions: &HashMap<&str, (usize, usize)>,

@@ -36,7 +36,6 @@ use crate::host::signal::Thread;
 use crate::machine::vcpu::Vcpu;
 use line::{Line, Rung};
 
-/// All vCPUs of one guest.
 pub(crate) struct Invalidations(Vec<Line>);
 
 impl Invalidations {

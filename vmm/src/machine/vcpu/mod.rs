@@ -21,7 +21,6 @@ pub(crate) use native::NativeVcpu;
 
 /// A vCPU that some thread owns and may run.
 pub(crate) struct Vcpu {
-    /// Index in the guest.
     pub(crate) id: u32,
     pub(crate) exits: Arc<ExitCounts>,
     /// The CPU of a simulated machine, while no pCPU has it; `None` on all others.
@@ -204,16 +203,13 @@ exits! {
     "yield" Yield(Option<u32>);
     /// The boot vCPU is done.
     "booted" Booted;
-    /// The vCPU is done.
     "left" Left;
     "panic" Panic;
     /// The guest took an exception that it does not handle.
     "exception" Exception;
-    /// A byte of text.
     "console" Console(u8);
     /// HLT: nothing in this guest halts.
     "halt" Halt;
-    /// Triple fault.
     "shutdown" Shutdown;
     /// Anything else, with KVM's reason and a detail that depends on it.
     "unexpected" Unexpected { reason: u32, detail: u64 };

@@ -72,7 +72,6 @@ thread_local! {
     static SIGNAL_STACK: RefCell<Option<SignalStack>> = const { RefCell::new(None) };
 }
 
-/// The stack of this thread's signal handlers.
 struct SignalStack(Vec<u8>);
 
 impl Drop for SignalStack {
