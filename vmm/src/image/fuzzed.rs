@@ -9,9 +9,9 @@ use haltkick_hypercalls::{IMPORTS_SECTION, LOCKS_SECTION, MAX_VCPUS};
 use object::{Object as _, ObjectSection as _};
 
 use super::file::{Image, parse};
-use super::made::{CODE, SHAPE_BYTES, SMALL_ARCHIVE, SMALL_OBJECT, nested, units_with_tables};
+use super::made::{CODE, ELF, SHAPE_BYTES, SMALL_ARCHIVE, SMALL_OBJECT, nested, units_with_tables};
 use super::object::{LinkedObject, MOST_BYTES, Wanted};
-use super::symbols::{Inflated, Lines};
+use super::symbols::Lines;
 use crate::host::error::RunError;
 use crate::host::text::printable;
 
@@ -77,17 +77,16 @@ fn ask(bytes: Vec<u8>) {
     }
 }
 
-/// A small file with edits in its debug information: it has no lines, or any address has frames that can be printed.
+/// Debug information with edits in one of its sections: it has no lines, or any address has frames that can be printed.
 fn lines(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let file = match script.byte() % 4 {
+    let mut debug = match script.byte() % 4 {
         0 => units_with_tables(script.byte().into(), u64::from(script.byte()) % (2 * SHAPE_BYTES)),
         _ => nested(usize::from(script.byte() % 8)),
     };
-    // Behind the header of the file, which has no segments.
-    let file = edited(&file, script.rest(), 64);
-    let inflated = Inflated::of(&file);
-    let Some(lines) = Lines::of(&file, &inflated) else { return };
+    let (_, section) = &mut debug.0[usize::from(script.byte() % 3)];
+    *section = edited(section, script.rest(), 0);
+    let Some(lines) = Lines::of(&ELF, &debug) else { return };
     for address in [CODE, CODE + 8, 0, u64::MAX] {
         for frame in lines.frames(address) {
             assert_printable(&frame.to_string());

@@ -1,16 +1,19 @@
 //! Small files, which tests and what is executed on arbitrary bytes edit.
 //!
-//! The build makes the lock object, of `small.S`: it has all that an object can have. Files with debug information that is made for a
-//! purpose, functions inlined into each other or units that share tables, are put together here (ELF-64 object file format).
+//! The build makes the lock object, of `small.S`: it has all that an object can have. Debug information that is made for a purpose,
+//! functions inlined into each other or units that share tables, is put together here.
 
 use std::sync::LazyLock;
 
-const PROGBITS: u64 = 1;
-const STRINGS: u64 = 3;
+use super::symbols::Inflated;
 
-const FILE_HEADER_BYTES: usize = 64;
-const SEGMENT_HEADER_BYTES: u64 = 56;
-const SECTION_HEADER_BYTES: usize = 64;
+/// A program's file without sections: debug information is given beside it.
+pub(crate) const ELF: [u8; 64] = {
+    let mut file = [0; 64];
+    [file[0], file[1], file[2], file[3], file[4], file[5], file[6]] = *b"\x7fELF\x02\x01\x01";
+    (file[16], file[18], file[20], file[52]) = (2, 62, 1, 64);
+    file
+};
 
 /// A lock object with all kinds of sections, symbols and references that are linked.
 pub(crate) static SMALL_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/small.o"));
@@ -31,47 +34,9 @@ fn words(numbers: &[(u64, usize)]) -> Vec<u8> {
     numbers.iter().flat_map(|(number, bytes)| number.to_le_bytes().into_iter().take(*bytes)).collect()
 }
 
-/// A program's file of these sections and of their names, without segments.
-fn file(info: Vec<u8>, shapes: Vec<u8>, lines: Vec<u8>) -> Vec<u8> {
+fn sections(info: Vec<u8>, shapes: Vec<u8>, lines: Vec<u8>) -> Inflated {
     let sections = [(".debug_info", info), (".debug_abbrev", shapes), (".debug_line", lines)];
-    let mut names = vec![0];
-    let mut placed = Vec::new();
-    for (name, bytes) in sections {
-        placed.push((names.len() as u64, PROGBITS, bytes));
-        names.extend([name.as_bytes(), &[0]].concat());
-    }
-    placed.push((0, STRINGS, names));
-    let mut file = vec![0; FILE_HEADER_BYTES];
-    let mut headers = vec![0; SECTION_HEADER_BYTES];
-    for (name, kind, bytes) in &placed {
-        file.resize(file.len().next_multiple_of(8), 0);
-        let place = [(0, 8), (0, 8), (file.len() as u64, 8), (bytes.len() as u64, 8)];
-        headers.extend(words(&[(*name, 4), (*kind, 4)]));
-        headers.extend(words(&place));
-        headers.extend(words(&[(0, 8), (8, 8), (0, 8)]));
-        file.extend(bytes);
-    }
-    file.resize(file.len().next_multiple_of(8), 0);
-    let [at, last] = [file.len() as u64, placed.len() as u64];
-    file.extend(headers);
-    file[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
-    let head = [
-        (2, 2),
-        (62, 2),
-        (1, 4),
-        (CODE, 8),
-        (0, 8),
-        (at, 8),
-        (0, 4),
-        (FILE_HEADER_BYTES as u64, 2),
-        (SEGMENT_HEADER_BYTES, 2),
-        (0, 2),
-        (SECTION_HEADER_BYTES as u64, 2),
-        (last + 1, 2),
-        (last, 2),
-    ];
-    file[16..FILE_HEADER_BYTES].copy_from_slice(&words(&head));
-    file
+    Inflated(sections.map(|(name, bytes)| (name.to_owned(), bytes)).into())
 }
 
 /// The code that it is about.
@@ -83,28 +48,28 @@ const UNIT: [u8; 11] = [1, 0x11, 1, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0];
 const FUNCTION: [u8; 9] = [2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0];
 const INLINED: [u8; 9] = [3, 0x1d, 1, 0x11, 1, 0x12, 7, 0, 0];
 
-/// A file in which `depth` functions were inlined into each other; its code is line 7 of `a.c`.
-pub(crate) fn nested(depth: usize) -> Vec<u8> {
+/// Debug information in which `depth` functions were inlined into each other; its code is line 7 of `a.c`.
+pub(crate) fn nested(depth: usize) -> Inflated {
     let shapes = [&UNIT[..], &FUNCTION, &INLINED, &[0]].concat();
     let entry = |number| words(&[(number, 1), (CODE, 8), (CODE_BYTES, 8)]);
     let mut entries = [entry(1), vec![0; 4], entry(2)].concat();
     entries.extend(entry(3).repeat(depth));
     // Each ends the entries inside another.
     entries.extend(vec![0; depth + 2]);
-    file(unit(0, &entries), shapes, lines("", 1))
+    sections(unit(0, &entries), shapes, lines("", 1))
 }
 
-/// A file with the lines of `files` source files, all in one directory whose name has `bytes` letters.
+/// Debug information with the lines of `files` source files, all in one directory whose name has `bytes` letters.
 #[cfg(test)]
-pub(crate) fn files_of_one_directory(files: usize, bytes: usize) -> Vec<u8> {
+pub(crate) fn files_of_one_directory(files: usize, bytes: usize) -> Inflated {
     let shapes = [&UNIT[..], &[0]].concat();
     let entries = [words(&[(1, 1), (CODE, 8), (CODE_BYTES, 8)]), vec![0; 5]].concat();
-    file(unit(0, &entries), shapes, lines(&"d".repeat(bytes), files))
+    sections(unit(0, &entries), shapes, lines(&"d".repeat(bytes), files))
 }
 
-/// A file of `units` units without entries. Each names a table of shapes of its own, `apart` bytes behind the one before, in one
+/// Debug information of `units` units without entries. Each names a table of shapes of its own, `apart` bytes behind the one before, in one
 /// long list that ends once.
-pub(crate) fn units_with_tables(units: u64, apart: u64) -> Vec<u8> {
+pub(crate) fn units_with_tables(units: u64, apart: u64) -> Inflated {
     // Numbers of shapes have two bytes, so that each shape has eleven: DWARF 4, 7.6.
     let shape = |number: u64| {
         let number = [number as u8 & 0x7f | 0x80, (number >> 7) as u8 & 0x7f];
@@ -112,7 +77,7 @@ pub(crate) fn units_with_tables(units: u64, apart: u64) -> Vec<u8> {
     };
     let mut shapes: Vec<u8> = (1..units + 1).flat_map(shape).collect();
     shapes.push(0);
-    file((0..units).flat_map(|number| unit(number * apart, &[0])).collect(), shapes, lines("", 1))
+    sections((0..units).flat_map(|number| unit(number * apart, &[0])).collect(), shapes, lines("", 1))
 }
 
 /// Bytes of a shape of `units_with_tables`.

@@ -259,7 +259,7 @@ const MOST_GROWTH: u64 = 32;
 
 /// Sections of debug information that a file holds compressed, each with its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Inflated(Vec<(String, Vec<u8>)>);
+pub(crate) struct Inflated(pub(super) Vec<(String, Vec<u8>)>);
 
 impl Inflated {
     /// The sections of a file that compresses none.
@@ -392,7 +392,7 @@ fn take_paths<R: Reader>(
 mod tests {
     use super::*;
     use crate::image::file::Image;
-    use crate::image::made::{CODE, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
+    use crate::image::made::{CODE, ELF, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
 
     #[test]
     fn names_keep_what_tells_functions_apart() {
@@ -463,14 +463,14 @@ mod tests {
 
     #[test]
     fn debug_information_is_read_while_it_is_bounded() {
-        for (what, file, is_read) in [
+        for (what, debug, is_read) in [
             ("one table for all units", units_with_tables(100, 0), true),
             ("tables inside each other", units_with_tables(100, SHAPE_BYTES), false),
             ("a few short paths", files_of_one_directory(10, 100), true),
             // 4 KiB of names stand for 4 MiB of paths.
             ("many paths in a long one", files_of_one_directory(1000, 4096), false),
         ] {
-            assert_eq!(Lines::of(&file, &Inflated::NOTHING).is_some(), is_read, "{what}");
+            assert_eq!(Lines::of(&ELF, &debug).is_some(), is_read, "{what}");
         }
     }
 
@@ -478,12 +478,12 @@ mod tests {
     fn functions_inlined_into_each_other_are_followed_to_a_bound() {
         // Inside the unit, which is inside nothing, and the function.
         let deepest = MOST_NESTED as usize - 1;
-        let file = nested(deepest);
-        let frames = Lines::of(&file, &Inflated::NOTHING).expect("it has lines").frames(CODE);
+        let debug = nested(deepest);
+        let frames = Lines::of(&ELF, &debug).expect("it has lines").frames(CODE);
         assert_eq!((frames.len(), frames[0].to_string().as_str()), (deepest + 1, "a.c:7"));
         for depth in [deepest + 1, 300_000] {
-            let file = nested(depth);
-            let frames = Lines::of(&file, &Inflated::NOTHING).map(|lines| lines.frames(CODE).len());
+            let debug = nested(depth);
+            let frames = Lines::of(&ELF, &debug).map(|lines| lines.frames(CODE).len());
             assert_eq!(frames, None, "{depth} are too many");
         }
     }
