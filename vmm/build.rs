@@ -59,8 +59,8 @@ fn main() {
     }
     let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
-    watch_sources(&root, &image);
-    std::fs::write(out_dir.join("sources.rs"), sources(&root))
+    let made_of = made_of(&root, &image);
+    std::fs::write(out_dir.join("sources.rs"), sources(&root, &made_of))
         .expect("the folder that cargo gives can be written");
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
@@ -68,21 +68,22 @@ fn main() {
     compile(&root, &root.join("vmm/src/image/small.S"), &out_dir.join("small.o"));
 }
 
-/// Watches the files that the image was made of, by Cargo's list beside it (`image: source source ...`), and the manifests of their
-/// crates. Not the whole folder `guest`: an edit of a test or a page there would compile this crate, and all that use it, anew.
-fn watch_sources(root: &Path, image: &Path) {
+/// The files that the image was made of, by Cargo's list beside it (`image: source source ...`). They are watched, and the manifests of
+/// their crates. Not the whole folder `guest`: an edit of a test or a page there would compile this crate, and all that use it, anew.
+fn made_of(root: &Path, image: &Path) -> Vec<String> {
     let list = std::fs::read_to_string(image.with_extension("d")).expect("Cargo lists the image's sources");
     // As Cargo writes it, which has come there by links, and spaces.
     let root = root.canonicalize().expect("it has been built there").display().to_string();
     let before_each = format!(" {}/", root.replace(' ', "\\ "));
-    let sources: Vec<&str> = list.trim_end().split(&before_each).skip(1).collect();
+    let sources: Vec<_> = list.trim_end().split(&before_each).skip(1).map(str::to_owned).collect();
     assert!(!sources.is_empty(), "the image was made of sources in {root}: {list}");
-    for source in sources {
+    for source in &sources {
         println!("cargo::rerun-if-changed=../{source}");
         if let Some((folder, _)) = source.split_once("/src/") {
             println!("cargo::rerun-if-changed=../{folder}/Cargo.toml");
         }
     }
+    sources
 }
 
 /// The guest's flags: a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files named
@@ -104,21 +105,24 @@ fn flags(root: &Path) -> String {
 
 /// The lock objects of guest/arms, compiled: a slice of rows.
 fn arms(root: &Path, out_dir: &Path) -> String {
-    let folder = std::fs::read_dir(root.join("guest/arms")).expect("the sources can be read");
-    let mut sources: Vec<PathBuf> =
-        folder.map(|entry| entry.expect("the sources can be read").path()).collect();
-    sources.sort();
-    let arm = |source: &PathBuf| {
+    let arm = |source: PathBuf| {
         let name = source.file_stem().expect("a source has a name").to_string_lossy();
         let object = out_dir.join(format!("{name}.o"));
-        compile(root, source, &object)?;
-        let text = std::fs::read_to_string(source).expect("the sources can be read");
+        compile(root, &source, &object)?;
+        let text = std::fs::read_to_string(&source).expect("the sources can be read");
         let first = text.lines().next().unwrap_or_default();
         let summary = first.trim_start_matches(['/', '*', '!', ' ']).trim_end_matches(['*', '/', ' ']);
         let object = object.display().to_string();
         Some(format!("Arm {{ name: {name:?}, summary: {summary:?}, object: include_bytes!({object:?}) }},\n"))
     };
-    format!("&[\n{}]", sources.iter().filter_map(arm).collect::<String>())
+    format!("&[\n{}]", files_of_arms(root).into_iter().filter_map(arm).collect::<String>())
+}
+
+fn files_of_arms(root: &Path) -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(root.join("guest/arms")).expect("the sources can be read");
+    let mut files: Vec<_> = folder.map(|entry| entry.expect("the sources can be read").path()).collect();
+    files.sort();
+    files
 }
 
 /// Compiles a lock's source in the workspace; `None`: it is no source.
@@ -139,25 +143,14 @@ fn compile(root: &Path, source: &Path, object: &Path) -> Option<()> {
 }
 
 /// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
-fn sources(root: &Path) -> String {
-    let mut files = Vec::new();
-    let mut folders = vec![root.join("guest/arms"), root.join("guest/locks/src")];
-    while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder).expect("the sources can be read");
-        for path in entries.map(|entry| entry.expect("the sources can be read").path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs" || it == "c" || it == "h") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    let pair = |path: &PathBuf| {
+fn sources(root: &Path, made_of: &[String]) -> String {
+    let of_locks = made_of.iter().filter(|source| source.starts_with("guest/locks/src/"));
+    let pair = |path: PathBuf| {
         let name = path.strip_prefix(root).expect("it lies in there").display().to_string();
         format!("({name:?}, include_str!({:?})),\n", path.display().to_string())
     };
-    format!("&[\n{}]", files.iter().map(pair).collect::<String>())
+    let files = files_of_arms(root).into_iter().chain(of_locks.map(|source| root.join(source)));
+    format!("&[\n{}]", files.map(pair).collect::<String>())
 }
 
 /// Cargo's folder of downloads.

@@ -111,24 +111,18 @@ pub(crate) mod counted {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
+    use crate::host::sandbox::tests::apart;
 
     #[test]
     fn a_process_without_memory_says_so_and_ends_with_its_code() {
-        const TEST: &str = "host::allocator::tests::a_process_without_memory_says_so_and_ends_with_its_code";
-        const CHILD: &str = "HALTKICK_ALLOCATOR_CHILD";
-        if std::env::var_os(CHILD).is_some() {
+        let gives_up = |_: &str| {
             let more_than_there_is = Layout::from_size_align(1 << 60, 8).unwrap();
             // SAFETY: the layout is not empty, and nothing is done with what is returned.
             unsafe { OrGivesUp { exit: 4 }.alloc(more_than_there_is) };
-            unreachable!("it returned");
-        }
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let output = child.args(["--exact", TEST, "--nocapture"]).env(CHILD, "").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(4), "{said}");
+        };
+        let Some((code, said)) = apart("gives up", &gives_up) else { unreachable!("it returned") };
+        assert_eq!(code, Some(4), "{said}");
         assert!(said.contains("there is no memory left: see the limits on memory: ulimit -v"), "{said}");
     }
 }

@@ -227,18 +227,18 @@ pub struct Needs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::host) mod tests {
     use std::os::fd::AsRawFd as _;
     use std::process::Command;
 
     use super::*;
 
     /// In the environment of a process of this program's: the part of a test that it is to do.
-    const PART: &str = "HALTKICK_SANDBOX_PART";
+    const PART: &str = "HALTKICK_TEST_PART";
 
     /// Has `child`, a closure of the test that calls this, do `part` in a process of its own: how that ended, and what it said. `None`:
     /// this is that process, and it has done so.
-    fn apart<F: Fn(&str)>(part: &str, child: &F) -> Option<(Option<i32>, String)> {
+    pub(in crate::host) fn apart<F: Fn(&str)>(part: &str, child: &F) -> Option<(Option<i32>, String)> {
         if let Ok(part) = std::env::var(PART) {
             child(&part);
             return None;
