@@ -81,7 +81,8 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() {
         ("qspinlock", true),
         ("qspinlock-whole", true),
     ] {
-        let config = with_interrupts(lock, pv);
+        // Sections as long as a part of a turn, so that handlers are descheduled in theirs and meet at their lock.
+        let config = drained("interrupted", lock, pv).lock_count(2).hold(us(200));
         let seen = |outcome: &Outcome| {
             let nested = event(outcome, "lock_use_node2") > 0;
             (nested || !pv || lock == "ticket") && event(outcome, "interrupt_of_waiter") > 0
@@ -97,11 +98,6 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() {
         }
         assert_eq!(count(&outcome.wait), outcome.acquisitions(), "{lock}: a section without its wait");
     }
-}
-
-fn with_interrupts(lock: &str, pv: bool) -> Run {
-    // Sections as long as a part of a turn, so that handlers are descheduled in theirs and meet at their lock.
-    drained("interrupted", lock, pv).lock_count(2).hold(us(200))
 }
 
 /// The guest checks itself.

@@ -82,19 +82,14 @@ fn locks_exclude_and_guests_have_equal_shares_under_every_host() {
     }
 }
 
-/// Sections, or operations, of all guests of `run` under its host with this change.
-fn sections_under(mut run: Run, change: impl FnOnce(&mut Host)) -> u64 {
-    let mut host = Host::clone(run.host.as_ref().unwrap());
-    change(&mut host);
-    run.host = Some(Arc::new(host));
-    outcomes(found(&run).guests).iter().map(Outcome::acquisitions).sum()
-}
-
 #[test]
 fn calls_wait_for_vcpus_without_a_pcpu_where_invalidations_do() {
     let mut run = hosted("linux-7.3", 2, "none", false);
     run.guests.iter_mut().for_each(|guest| guest.ours_mut().unwrap().workload = "call-all".into());
-    let calls = |invalidations| sections_under(run.clone(), |host| host.invalidations = invalidations);
+    let mut calls = |invalidations| -> u64 {
+        run.host = Some(Arc::new(Host { invalidations, ..Host::clone(run.host.as_ref().unwrap()) }));
+        outcomes(found(&run).guests).iter().map(Outcome::acquisitions).sum()
+    };
     let (waits, pv) = (calls(Invalidations::Wait), calls(Invalidations::Pv));
     assert!(waits > 0 && waits * 4 < pv, "{waits} and {pv} calls");
 }

@@ -73,7 +73,8 @@ impl Console {
     fn end_line(&mut self) {
         let line = String::from_utf8_lossy(&self.line);
         if self.marker_seen.is_none() {
-            self.has_stamps |= !self.is_rest && is_stamped(&line);
+            let is_stamped = without_level(&line).and_then(without_stamp).is_some();
+            self.has_stamps |= !self.is_rest && is_stamped;
             self.marker_seen = line.contains(&self.marker).then(Instant::now);
         }
         match news(&line, self.has_stamps).filter(|_| !self.is_rest) {
@@ -205,10 +206,6 @@ fn news(line: &str, has_stamps: bool) -> Option<News> {
         true => Some(News::Panic),
         false => complaint(text, is_marked).map(News::Complaint),
     }
-}
-
-fn is_stamped(line: &str) -> bool {
-    without_level(line).and_then(without_stamp).is_some()
 }
 
 /// Returns the text behind a level, or the whole line; `None` for user space's own log, whose levels are higher.

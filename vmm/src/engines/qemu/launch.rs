@@ -94,13 +94,15 @@ pub(super) fn spawn(
     cpu: &Cpu,
     kernel: &std::fs::File,
 ) -> Result<Child, RunError> {
+    // The image, 48 KiB for each vCPU, and what a PC has besides.
+    let memory_mib = 64 + (u64::from(asked.guest.vcpus) * 48).div_ceil(1024);
     let mut command = Command::new(program);
     command
         .args(["-machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off"])
         .args(["-accel", words_for(cpu.accelerator), "-cpu", cpu.model])
         // The boot CPU comes in addition to the vCPUs.
         .args(["-smp", &(asked.guest.vcpus + 1).to_string()])
-        .args(["-m", &memory_mib(asked).to_string()])
+        .args(["-m", &memory_mib.to_string()])
         .args(NOTHING_ELSE)
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
         .args(["-debugcon", "stdio"])
@@ -160,11 +162,6 @@ impl Cpu {
             Err(reason) => cpu(WITHHELD, format!("{reason}; the guest sends interrupts")),
         }
     }
-}
-
-/// The image, 48 KiB for each vCPU, and what a PC has besides.
-fn memory_mib(asked: OurGuest<'_>) -> u64 {
-    64 + (u64::from(asked.guest.vcpus) * 48).div_ceil(1024)
 }
 
 /// The image with what is asked of it written into its section for that.
