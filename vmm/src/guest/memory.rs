@@ -468,9 +468,6 @@ impl Memory {
     }
 }
 
-/// Alignment of the start of each guest's memory, which is the size of its pages.
-const ALIGNMENT: u64 = 2 << 20;
-
 /// The memory of a simulated machine: that of its guests, one behind the other. One thread at a time runs the CPUs and looks at what they
 /// share with the VMM.
 pub(crate) struct Ram<'a>(Vec<Part<'a>>);
@@ -487,7 +484,7 @@ impl<'a> Ram<'a> {
         let mut start = 0_u64;
         let part = |memory: &'a Memory| {
             let partition = Partition { start, bytes: memory.size() };
-            start = (start + partition.bytes).next_multiple_of(ALIGNMENT);
+            start = (start + partition.bytes).next_multiple_of(LARGE_PAGE);
             Part { partition, base: memory.host_base(), _memory: memory }
         };
         Self(memories.into_iter().map(part).collect())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use haltkick_hypercalls::MAX_VCPUS;
-use object::elf;
+use object::elf::{self, PF_R, PF_W, PF_X, ProgramFlags};
 
 use crate::image::object::member::{Member, Section};
 use crate::image::object::resolve::{Resolved, SectionId, Target};
@@ -18,15 +18,10 @@ const CODE_ALIGN: u64 = 64;
 const CPU_ALIGN: u64 = 128;
 
 pub(super) struct Layout {
-    /// Code, constants (from the table of addresses on), data and zeros.
-    pub(super) code: Range<u64>,
-    pub(super) constants: Range<u64>,
-    pub(super) data: Range<u64>,
-    pub(super) zeros: Range<u64>,
+    /// Code, constants (from the table of addresses on), data, and zeros with the memory per vCPU and for locks.
+    pub(super) parts: [Range<u64>; 4],
     /// Memory for locks, which `hk_init` hands out.
     pub(super) heap: Range<u64>,
-    /// End of all parts, memory per vCPU and for locks included.
-    pub(super) end: u64,
     sections: BTreeMap<SectionId, u64>,
     common: BTreeMap<String, u64>,
     cpu_area: u64,
@@ -34,23 +29,24 @@ pub(super) struct Layout {
     table: BTreeMap<Target, u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Code,
-    Constants,
-    Data,
-    Zeros,
-}
+const CODE: usize = 0;
+const CONSTANTS: usize = 1;
+const DATA: usize = 2;
+const ZEROS: usize = 3;
+const WRITABLE: ProgramFlags = ProgramFlags(PF_R.0 | PF_W.0);
+/// Rights of the parts.
+pub(super) const RIGHTS: [ProgramFlags; 4] = [ProgramFlags(PF_R.0 | PF_X.0), PF_R, WRITABLE, WRITABLE];
 
-fn part(section: &Section) -> Part {
+/// The part that a section belongs to.
+fn part(section: &Section) -> usize {
     if section.is_executable() {
-        Part::Code
+        CODE
     } else if section.is_zero() {
-        Part::Zeros
+        ZEROS
     } else if section.has(elf::SHF_WRITE) {
-        Part::Data
+        DATA
     } else {
-        Part::Constants
+        CONSTANTS
     }
 }
 
@@ -72,36 +68,31 @@ impl Layout {
     pub(super) fn new(
         members: &[Member],
         resolved: &Resolved,
-        table: BTreeSet<Target>,
+        table: &BTreeSet<Target>,
         cpu_bytes: u32,
         heap_bytes: u64,
         base: u64,
     ) -> Result<Self, String> {
         let mut cursor = Cursor(base.next_multiple_of(PAGE));
         let mut sections = BTreeMap::new();
-        let mut place = |cursor: &mut Cursor, wanted: Part| {
+        let start = cursor.0;
+        let mut words = BTreeMap::new();
+        let mut parts = [CODE, CONSTANTS, DATA, ZEROS].map(|wanted| {
             let start = cursor.take(0, PAGE);
+            if wanted == CONSTANTS {
+                words.extend(table.iter().map(|target| (target.clone(), cursor.take(8, 8))));
+            }
             for &id in &resolved.reached {
                 let section = &members[id.member].sections[id.section];
                 if part(section) == wanted {
-                    let align =
-                        if wanted == Part::Code { section.align.max(CODE_ALIGN) } else { section.align };
+                    let align = if wanted == CODE { section.align.max(CODE_ALIGN) } else { section.align };
                     sections.insert(id, cursor.take(section.size, align));
                 }
             }
-            start
-        };
-        let start = cursor.0;
-        let code = place(&mut cursor, Part::Code)..cursor.0;
-        let first = cursor.take(0, PAGE);
-        let table = table.into_iter().map(|target| (target, cursor.take(8, 8))).collect();
-        place(&mut cursor, Part::Constants);
-        let constants = first..cursor.0;
-        let data = place(&mut cursor, Part::Data)..cursor.0;
-        let zeros_start = place(&mut cursor, Part::Zeros);
+            start..cursor.0
+        });
         let common = resolved.common.iter();
         let common = common.map(|(name, &(size, align))| (name.clone(), cursor.take(size, align))).collect();
-        let zeros = zeros_start..cursor.0;
         if cursor.0 - start > MOST_BYTES {
             return Err(format!("takes more than {} KiB of the guest's memory", MOST_BYTES >> 10));
         }
@@ -109,8 +100,8 @@ impl Layout {
         let end = cpu_area + u64::from(cpu_bytes).next_multiple_of(CPU_ALIGN) * MAX_VCPUS as u64;
         let heap = end.next_multiple_of(PAGE);
         let heap = heap..heap + heap_bytes;
-        let end = if heap.is_empty() { end } else { heap.end };
-        Ok(Self { code, constants, data, zeros, heap, end, sections, common, cpu_area, table })
+        parts[ZEROS].end = if heap.is_empty() { end } else { heap.end };
+        Ok(Self { parts, heap, sections, common, cpu_area, table: words })
     }
 
     pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {

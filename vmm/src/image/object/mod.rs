@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use contract::HEAP_BYTES;
-use layout::Layout;
+use layout::{Layout, RIGHTS};
 use member::{Member, Relocation, SYMBOL_BYTES, members_of, name_of};
 use resolve::{Resolved, SectionId, Target};
 
@@ -105,7 +105,7 @@ impl Wanted {
         let table = table(&members, &resolved)?;
         // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
         let heap_bytes = if offer.takes_memory { HEAP_BYTES } else { 0 };
-        let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, heap_bytes, base)?;
+        let layout = Layout::new(&members, &resolved, &table, exports.cpu_bytes, heap_bytes, base)?;
         instructions::check(&members, &resolved.reached)?;
         if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
             return Err(
@@ -128,7 +128,7 @@ impl Wanted {
         let files = members.into_iter().enumerate().filter(|(number, _)| reached.contains(number));
         Ok(LinkedObject {
             name: name_of(&self.path),
-            addresses: layout.code.start..layout.end,
+            addresses: layout.parts[0].start..layout.parts[3].end,
             files: files.map(|(_, member)| member.bytes).collect(),
             functions,
             lock_bytes: exports.lock_bytes,
@@ -319,37 +319,28 @@ impl Member {
 }
 
 fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
-    use object::elf::{PF_R, PF_W, PF_X, ProgramFlags};
     let filled = |range: &Range<u64>| {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        for (SectionId { member, section }, address) in
-            layout.sections().filter(|(_, address)| range.contains(address))
-        {
-            let data = members[member].data(section);
-            let at = (address - range.start) as usize;
-            bytes[at..at + data.len()].copy_from_slice(data);
+        let mut bytes = Vec::<u8>::new();
+        let mut put = |address: u64, data: &[u8]| {
+            if range.contains(&address) && !data.is_empty() {
+                let at = (address - range.start) as usize;
+                bytes.resize(bytes.len().max(at + data.len()), 0);
+                bytes[at..at + data.len()].copy_from_slice(data);
+            }
+        };
+        for (SectionId { member, section }, address) in layout.sections() {
+            put(address, members[member].data(section));
         }
-        for (address, value) in layout.table().filter(|(address, _)| range.contains(address)) {
-            let at = (address - range.start) as usize;
-            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        }
+        layout.table().for_each(|(address, value)| put(address, &value.to_le_bytes()));
         bytes
     };
-    let rights = |flags: &[ProgramFlags]| ProgramFlags(flags.iter().fold(0, |all, flag| all | flag.0));
-    [
-        (&layout.code, layout.code.end, rights(&[PF_R, PF_X])),
-        (&layout.constants, layout.constants.end, rights(&[PF_R])),
-        (&layout.data, layout.data.end, rights(&[PF_R, PF_W])),
-        // Zeros, and the memory per vCPU behind them.
-        (&(layout.zeros.start..layout.zeros.start), layout.end, rights(&[PF_R, PF_W])),
-    ]
-    .into_iter()
-    .filter(|(range, end, _)| *end > range.start)
-    .map(|(range, end, rights)| Part {
-        address: range.start,
-        bytes: filled(range),
-        memory_bytes: end - range.start,
-        rights,
-    })
-    .collect()
+    let parts = layout.parts.iter().zip(RIGHTS).filter(|(range, _)| !range.is_empty());
+    parts
+        .map(|(range, rights)| Part {
+            address: range.start,
+            bytes: filled(range),
+            memory_bytes: range.end - range.start,
+            rights,
+        })
+        .collect()
 }
