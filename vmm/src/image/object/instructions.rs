@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FastFormatter, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
 };
 
 use crate::image::object::layout::MOST_BYTES;
@@ -34,7 +34,7 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result
                 let below = frame.lies_above(&instruction, &mut info).then_some(BELOW_THE_STACK);
                 if let Some((what, advice)) = wrong(&instruction, &mut info).or(below) {
                     let place = member.describe(section, instruction.ip());
-                    return Err(format!("{what} at {place} ({}): {advice}", text(&instruction)));
+                    return Err(format!("{what} at {place} ({instruction}): {advice}"));
                 }
             }
         }
@@ -155,15 +155,9 @@ fn wrong_by_name(mnemonic: Mnemonic) -> Option<(&'static str, &'static str)> {
 }
 
 fn is_far(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.code(),
-        Code::Jmp_m1616
-            | Code::Jmp_m1632
-            | Code::Jmp_m1664
-            | Code::Call_m1616
-            | Code::Call_m1632
-            | Code::Call_m1664
-    ) || (instruction.flow_control() == FlowControl::Return && instruction.mnemonic() != Mnemonic::Ret)
+    let is_far_return =
+        instruction.flow_control() == FlowControl::Return && instruction.mnemonic() != Mnemonic::Ret;
+    instruction.is_jmp_far_indirect() || instruction.is_call_far_indirect() || is_far_return
 }
 
 /// Whether it accesses memory below the stack pointer.
@@ -224,10 +218,4 @@ impl Frame {
 fn has_memory(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
         && instruction.mnemonic() != Mnemonic::Lea
-}
-
-fn text(instruction: &Instruction) -> String {
-    let mut text = String::new();
-    FastFormatter::new().format(instruction, &mut text);
-    text
 }
