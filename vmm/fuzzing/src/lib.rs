@@ -7,6 +7,7 @@
 
 mod sizes;
 
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,24 +32,6 @@ pub fn no_seeds() -> Vec<Vec<u8>> {
     Vec::new()
 }
 
-/// Says which execution it was that panicked.
-struct Named<'t> {
-    target: &'t str,
-    seed: u64,
-    number: u64,
-}
-
-impl Drop for Named<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { target, seed, number } = self;
-            eprintln!(
-                "{target}: HALTKICK_FUZZ_SEED={seed} HALTKICK_FUZZ_FROM={number} HALTKICK_FUZZ_EXECUTIONS=1"
-            );
-        }
-    }
-}
-
 fn given(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
@@ -71,9 +54,14 @@ impl Target {
         let mut done = 0;
         while done < most && time.is_none_or(|time| began.elapsed() < time) {
             let number = from + done;
-            let named = Named { target: self.name, seed, number };
-            (self.execute)(&self.input(&seeds, seed, number));
-            drop(named);
+            let input = self.input(&seeds, seed, number);
+            if let Err(panic) = catch_unwind(|| (self.execute)(&input)) {
+                let name = self.name;
+                eprintln!(
+                    "{name}: HALTKICK_FUZZ_SEED={seed} HALTKICK_FUZZ_FROM={number} HALTKICK_FUZZ_EXECUTIONS=1"
+                );
+                resume_unwind(panic);
+            }
             done += 1;
         }
         println!("{}: {done} executions in {:.1} s, seed {seed}", self.name, began.elapsed().as_secs_f64());

@@ -15,6 +15,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::host::cgroup::{self, Version};
 use crate::host::error::Known;
 
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
 /// Memory that is mapped for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -28,17 +30,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `bytes` of `file` from `offset` on, shared with all who map it, to be read and written.
-    pub(crate) fn shared(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
-        Self::of_file(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE)
-    }
-
-    /// `bytes` of `file` from `offset` on, shared with all who map it, to be read only.
-    pub(crate) fn shared_to_read(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
-        Self::of_file(file, offset, bytes, ProtFlags::READ)
-    }
-
-    fn of_file(file: BorrowedFd<'_>, offset: usize, bytes: usize, access: ProtFlags) -> io::Result<Self> {
+    /// `bytes` of `file` from `offset` on, shared with all who map it, to be read, and to be written if `writes`.
+    pub(crate) fn shared(
+        file: BorrowedFd<'_>,
+        offset: usize,
+        bytes: usize,
+        writes: bool,
+    ) -> io::Result<Self> {
+        let access = if writes { READ_WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping, at a place that the kernel chooses.
         let start =
             unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, offset as u64) };
@@ -49,10 +48,9 @@ impl Mapping {
     pub(crate) fn at(range: &Range<u64>) -> io::Result<Self> {
         let bytes = (range.end - range.start) as usize;
         let wanted = range.start as *mut std::ffi::c_void;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a new mapping that replaces none.
-        let got = unsafe { mmap_anonymous(wanted, bytes, access, flags) }?;
+        let got = unsafe { mmap_anonymous(wanted, bytes, READ_WRITE, flags) }?;
         let mapping = Self { start: NonNull::new(got.cast()).expect("mappings do not begin at 0"), bytes };
         // A kernel before 4.17 takes the address for a wish.
         if got == wanted { Ok(mapping) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
@@ -60,10 +58,9 @@ impl Mapping {
 
     /// Zeroed memory of this process alone, whose address is a multiple of `alignment`, which is one of pages.
     pub(crate) fn aligned(bytes: usize, alignment: usize) -> io::Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, at a place that the kernel chooses.
-        let got = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes + alignment, access, flags) }?;
+        let got = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes + alignment, READ_WRITE, flags) }?;
         let before = (got as usize).next_multiple_of(alignment) - got as usize;
         let start = got.wrapping_byte_add(before);
         // SAFETY: the two ends of the new mapping, without what is kept between them.

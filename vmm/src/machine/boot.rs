@@ -80,10 +80,7 @@ fn interrupt_gate(vector: u64, handler: u64) -> [u8; 16] {
         | PRESENT_GATE
         | dpl
         | (handler >> 16 & 0xffff) << 48;
-    let mut gate = [0; 16];
-    gate[..8].copy_from_slice(&low.to_le_bytes());
-    gate[8..].copy_from_slice(&(handler >> 32).to_le_bytes());
-    gate
+    (u128::from(handler >> 32) << 64 | u128::from(low)).to_le_bytes()
 }
 
 /// Writes vCPU `vcpu`'s TSS (7.7): the exception stack, and an I/O bitmap that opens all ports up to the last

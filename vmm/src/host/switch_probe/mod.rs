@@ -261,7 +261,7 @@ impl Doing {
     fn new() -> io::Result<Self> {
         let entries = DROPPED as u32 + 1;
         let fd = create_map(BPF_MAP_TYPE_ARRAY, 4, size_of::<u64>() as u32, entries, BPF_F_MMAPABLE)?;
-        let words = Mapping::shared(fd.as_fd(), 0, Self::BYTES)?;
+        let words = Mapping::shared(fd.as_fd(), 0, Self::BYTES, true)?;
         Ok(Self { fd, words })
     }
 
@@ -335,8 +335,8 @@ struct Ring {
 impl Ring {
     /// The ring of `data_bytes`, a power of two.
     fn new(fd: OwnedFd, data_bytes: usize) -> io::Result<Self> {
-        let reader = Mapping::shared(fd.as_fd(), 0, PAGE_BYTES)?;
-        let writers = Mapping::shared_to_read(fd.as_fd(), PAGE_BYTES, PAGE_BYTES + 2 * data_bytes)?;
+        let reader = Mapping::shared(fd.as_fd(), 0, PAGE_BYTES, true)?;
+        let writers = Mapping::shared(fd.as_fd(), PAGE_BYTES, PAGE_BYTES + 2 * data_bytes, false)?;
         Ok(Self { fd, reader, writers, data_bytes })
     }
 

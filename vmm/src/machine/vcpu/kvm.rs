@@ -72,7 +72,7 @@ impl KvmVcpu {
     ) -> Result<Self, RunError> {
         // SAFETY: the descriptor of `fd`, which lives for longer than this.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
-        let page = Mapping::shared(file, 0, run_bytes).map_err(system("map kvm_run"))?;
+        let page = Mapping::shared(file, 0, run_bytes, true).map_err(system("map kvm_run"))?;
         match halts_in_kernel {
             true => open_kick_signal(file)?,
             // Threads that run vCPUs may not install a handler, by their sandbox.
