@@ -39,20 +39,18 @@ pub(crate) fn note_kicks() {
     // A system call other than KVM_RUN that it interrupts goes on. The handler may interrupt itself, so that the kernel need not change
     // the mask.
     action.sa_flags = libc::SA_RESTART | libc::SA_NODEFER;
-    let mut installed = lock(&INSTALLED);
-    if !*installed {
-        *installed = true;
-        // SAFETY: a live action with a handler of the right type.
-        unsafe { libc::sigaction(kick_signal(), &raw const action, null_mut()) };
-    }
+    handle_kicks(&action, false);
 }
 
-/// Installs `action` for the kick. Its handler calls [`note_kick`] for kicks that end nothing of its own.
-pub(crate) fn handle_kicks(action: &libc::sigaction) {
+/// Installs `action` for the kick, unless there is one already and this one does not `replace` it: it can do more then, and calls
+/// [`note_kick`] for kicks that end nothing of its own.
+pub(crate) fn handle_kicks(action: &libc::sigaction, replace: bool) {
     let mut installed = lock(&INSTALLED);
-    *installed = true;
-    // SAFETY: a live action with a handler of the right type.
-    unsafe { libc::sigaction(kick_signal(), action, null_mut()) };
+    if replace || !*installed {
+        *installed = true;
+        // SAFETY: a live action with a handler of the right type.
+        unsafe { libc::sigaction(kick_signal(), action, null_mut()) };
+    }
 }
 
 static INSTALLED: Mutex<bool> = Mutex::new(false);

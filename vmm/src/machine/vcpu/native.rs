@@ -240,7 +240,7 @@ fn catch_signals() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: initialises the set of signals that are blocked in the handler: all.
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-        signal::handle_kicks(&action);
+        signal::handle_kicks(&action, true);
         let catch = |signal| {
             let mut previous = MaybeUninit::uninit();
             // SAFETY: as above; on success the previous action is written, and these signals can be caught.
