@@ -76,18 +76,18 @@ pub(crate) fn of_program(program: &Program) -> Result<Vec<u8>, RunError> {
     }
     // The kernel opens it as the first process's input and outputs.
     archive.entry("dev/console", CHARACTER_DEVICE, &[], CONSOLE);
-    archive.file(INIT, loaded_part(&read(&program.file)?));
+    archive.entry(INIT, EXECUTABLE, loaded_part(&read(&program.file)?), (0, 0));
     for library in &program.libraries {
         let name = library.to_str().ok_or_else(|| {
             RunError::usage(format!("{}: its name is no UTF-8, which a RAM disk needs", library.display()))
         })?;
         let content = read(library)?;
-        archive.file(name, &content);
+        archive.entry(name, EXECUTABLE, &content, (0, 0));
         // The loader looks for the name that it has in others, which here may be that of a link to it.
         for alias in dynamic(&content, DT_SONAME).filter(|name| !name.contains('/')) {
             let alias = library.with_file_name(alias);
             if let Some(alias) = alias.to_str().filter(|_| !program.libraries.contains(&alias)) {
-                archive.link(alias, name);
+                archive.entry(alias, LINK, name.as_bytes(), (0, 0));
             }
         }
     }
@@ -121,31 +121,19 @@ struct Archive {
 }
 
 impl Archive {
-    /// A directory, unless it is there, after all that it lies in.
+    /// A directory, unless it is there.
     fn directory(&mut self, name: &str) {
-        if let Some((parent, _)) = name.rsplit_once('/') {
-            self.directory(parent);
-        }
         if self.directories.insert(name.to_owned()) {
             self.entry(name, DIRECTORY, &[], (0, 0));
         }
     }
 
-    /// A program or library with this absolute path.
-    fn file(&mut self, path: &str, content: &[u8]) {
+    /// The file with this path from the root, after the directories that it lies in.
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
         let name = path.trim_start_matches('/');
         if let Some((parent, _)) = name.rsplit_once('/') {
             self.directory(parent);
         }
-        self.entry(name, EXECUTABLE, content, (0, 0));
-    }
-
-    /// A symbolic link to the file with the absolute path `to`, in the directory of that file.
-    fn link(&mut self, path: &str, to: &str) {
-        self.entry(path.trim_start_matches('/'), LINK, to.as_bytes(), (0, 0));
-    }
-
-    fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
         self.entries += 1;
         // Inode, mode, user, group, links, time, length, the archive's device, the file's device, length of the name, checksum.
         let (length, name_length) = (content.len() as u32, name.len() as u32 + 1);
