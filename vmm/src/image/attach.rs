@@ -69,7 +69,9 @@ impl Image {
         }
         image.events = events;
         let of_objects = points.split_off(image.points.len());
-        image.points.extend(of_objects.into_iter().map(point_of_object));
+        let summary = "a point of a lock object";
+        let point = |name| Entry { name, summary: summary.into(), flags: ACTIVITY_ANY, times: vec![] };
+        image.points.extend(of_objects.into_iter().map(point));
         image.objects = linked;
         Ok(image)
     }
@@ -107,10 +109,6 @@ fn entry(wanted: &Wanted, object: &LinkedObject) -> Entry {
         .with_if(has(9), LockFlags::HAS_PARAVIRT_TRY)
         .with_if(object.has_points, LockFlags::HAS_POINTS);
     Entry { name: wanted.name.clone(), summary: wanted.summary.clone(), flags: flags.0, times: vec![] }
-}
-
-fn point_of_object(name: String) -> Entry {
-    Entry { name, summary: "a point of a lock object".into(), flags: ACTIVITY_ANY, times: vec![] }
 }
 
 struct Room {
