@@ -34,28 +34,22 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The object `name.o` that gcc makes of a file.
-fn file(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let object = scratch(&format!("{name}.o"));
+/// The object `name.o` that gcc makes of a text.
+fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let [path, object] = ["c", "o"].map(|end| scratch(&format!("{name}.{end}")));
+    std::fs::write(&path, source).expect("the test's directory can be written");
     let output = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-g", "-c"])
         .args(flags)
         .arg("-I")
         .arg(root().join("include"))
-        .arg(source)
+        .arg(&path)
         .arg("-o")
         .arg(&object)
         .output()
         .expect("gcc can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     object
-}
-
-/// The object `name.o` of a text.
-fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let path = scratch(&format!("{name}.c"));
-    std::fs::write(&path, source).expect("the test's directory can be written");
-    file(&path, name, flags)
 }
 
 /// A lock that excludes, in front of which a test puts what it is about.
