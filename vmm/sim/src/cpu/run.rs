@@ -102,14 +102,9 @@ impl Cpu {
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
         let most = limit - self.instructions;
-        if block.watched | self.passes {
-            return self.run_specially(block, bus);
+        if block.watched {
+            return Err(self.leave(Out::Before(Event::Reached)));
         }
-        self.run_operations(block, bus, most)
-    }
-
-    #[inline(always)]
-    fn run_operations<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, most: u64) -> Result<(), Left> {
         let ops = match block.ops.get(..most as usize) {
             Some(first) => first,
             None => &block.ops[..],
@@ -138,20 +133,6 @@ impl Cpu {
             None => block.end,
         };
         Ok(())
-    }
-
-    /// The first instruction of a block that is watched, or was so when the CPU was to pass it.
-    #[cold]
-    fn run_specially<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
-        if block.watched && !self.passes {
-            return Err(self.leave(Out::Before(Event::Reached)));
-        }
-        let before = self.instructions;
-        let ran = self.run_operations(block, bus, 1);
-        if self.instructions > before {
-            self.passes = false;
-        }
-        ran
     }
 
     /// Deals with what an operation has left: `None` if the CPU goes on.

@@ -133,8 +133,6 @@ pub struct Cpu {
     pub(crate) elements: (u64, u64),
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
-    /// The next instruction is executed although its address is watched: see [`Code::watch`](crate::Code::watch).
-    pub passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
