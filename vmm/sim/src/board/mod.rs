@@ -47,7 +47,7 @@ use alike::Alike;
 use fabric::{Fabric, From, Why};
 use spin::{Last, Parked};
 use witness::Spent;
-pub use witness::{SpentOn, Step, Witness};
+pub use witness::{SpentOn, Step, Watching, Witness};
 
 /// Guest memory, as the CPUs of a board read and write it.
 pub trait Memory {
@@ -229,7 +229,7 @@ pub struct Board<M> {
     /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
     pub worked_ps: u64,
     /// Looks at all CPUs.
-    pub witness: Option<Box<dyn Witness>>,
+    pub witness: Option<Watching>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,
 }

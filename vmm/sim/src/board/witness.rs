@@ -63,23 +63,7 @@ pub trait Witness {
 }
 
 /// A witness that its owner still reads after the board has it.
-impl<W: Witness> Witness for Rc<RefCell<W>> {
-    fn wants_steps(&self, at_ps: u64) -> bool {
-        self.borrow().wants_steps(at_ps)
-    }
-
-    fn step(&mut self, step: &Step) {
-        self.borrow_mut().step(step);
-    }
-
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.borrow_mut().stands(cpu, at_ps)
-    }
-
-    fn is_done(&self) -> bool {
-        self.borrow().is_done()
-    }
-}
+pub type Watching = Rc<RefCell<dyn Witness>>;
 
 /// Effects of the current instruction, as far as others may notice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,15 +127,15 @@ impl<M: Memory> Board<M> {
             let at_ps = self.fabric.time_ps(before);
             let mut next = limit;
             let mut told = false;
-            self.witness.take_if(|witness| witness.is_done());
-            if let Some(witness) = &mut self.witness {
+            self.witness.take_if(|witness| witness.borrow().is_done());
+            if let Some(witness) = &self.witness {
                 if before >= cpu.asked_at {
-                    self.stopped = witness.stands(cpu, at_ps);
+                    self.stopped = witness.borrow_mut().stands(cpu, at_ps);
                     if self.stopped.is_some() {
                         return Event::Limit;
                     }
                 }
-                told = witness.wants_steps(at_ps);
+                told = witness.borrow().wants_steps(at_ps);
                 if cpu.asked_at > before {
                     next = next.min(cpu.asked_at);
                 }
@@ -163,14 +147,14 @@ impl<M: Memory> Board<M> {
             let event = cpu.run(&mut self.code, &mut self.fabric, next);
             let ended_ps = self.fabric.time_ps(cpu.instructions);
             self.spend(slot, rip, false, ended_ps);
-            if let (Some(noted), Some(witness)) = (self.fabric.noted.take(), &mut self.witness)
+            if let (Some(noted), Some(witness)) = (self.fabric.noted.take(), &self.witness)
                 && cpu.instructions > before
             {
                 let exits = matches!(event, Event::Out { .. } | Event::Halt);
                 let Noted { shared, clock, .. } = noted;
                 let (number, entered_ps) = (cpu.number, self.slots[slot as usize].entered_ps);
                 let instructions = before;
-                witness.step(&Step {
+                witness.borrow_mut().step(&Step {
                     number,
                     rip,
                     rsp,

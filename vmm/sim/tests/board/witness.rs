@@ -39,7 +39,7 @@ fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>
     let seen = Rc::new(RefCell::new(Seen { until_ps, ..Seen::default() }));
     let mut bench = Bench::new("cascadelake-2s", program);
     bench.board.most_ahead_ps = 0;
-    bench.board.witness = Some(Box::new(Rc::clone(&seen)));
+    bench.board.witness = Some(seen.clone());
     for slot in 0..cpus {
         bench.start(slot, CODE, DATA, 100);
         bench.board.cpu_mut(slot).unwrap().asked_at = u64::MAX;
