@@ -47,15 +47,6 @@ fn by_number(doubled: u64) -> LongestLoop {
 }
 
 #[test]
-fn loops_exit_after_their_window_which_the_driver_doubles() {
-    let (exits, _) = exits(wait_for_flag(), true, 20_000, by_time);
-    let windows: Vec<u64> = exits.windows(2).map(|pair| (pair[1] - pair[0] - EXIT_PS) / 100_000).collect();
-    assert!(exits.len() > 3, "{exits:?}");
-    // Tenths of a microsecond, each up to a round longer.
-    assert_eq!(windows[..3], [33, 66, 131]);
-}
-
-#[test]
 fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
     for longest in [by_time, by_number] {
         for program in [wait_for_flag(), count(), count_to_a_bound()] {

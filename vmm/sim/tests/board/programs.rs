@@ -190,7 +190,6 @@ programs! {
         stay!();
     // Fills what lies before the page tables.
     fill: "2: mov rdi, 0x8000; mov ecx, 0x3000; rep stosb; jmp 2b";
-    store_then_load: "mov dword ptr [rdi], 1", "mov eax, [rsi]";
     // RDI + 62: a counter in two lines.
     add_across: "2: lock inc dword ptr [rdi + 62]", "dec rsi", "jnz 2b";
     // RDI + 62: a lock in two lines, which waiters look at before they try it. A plain store would become visible in two parts, between
