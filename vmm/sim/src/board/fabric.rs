@@ -189,7 +189,7 @@ pub(super) struct Fabric<M> {
 impl<M: Memory> Fabric<M> {
     pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
         Self {
-            lines: Lines::new(&machine, memory.end()),
+            lines: Lines::new(Arc::clone(&machine), memory.end()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
             filters: vec![PauseFilter::default(); machine.topology.cpus() as usize],
             attempts: vec![Attempt::default(); machine.topology.cpus() as usize],

@@ -126,8 +126,8 @@ const MOST_INSTRUCTIONS: u64 = 1024;
 /// Due events, in the order in which those of one time take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A transfer of a line completes: the one for this request.
-    Line { line: u64, request: u64 },
+    /// The transfer of a line completes.
+    Line(u64),
     /// The CPU of a slot goes on, unless that has changed since.
     Cpu { slot: u32, token: u64 },
     /// Its alarm, unless it was set anew.
@@ -297,12 +297,6 @@ impl<M: Memory> Board<M> {
         &mut self.fabric.memory
     }
 
-    /// Transfers of lines that have completed.
-    #[must_use]
-    pub fn transfers(&self) -> u64 {
-        self.fabric.lines.transfers
-    }
-
     /// The host has written the line of this address: no core has it now.
     pub fn host_wrote(&mut self, physical: u64) {
         let line = physical / LINE;
@@ -400,7 +394,7 @@ impl<M: Memory> Board<M> {
             self.due.pop();
             self.now_ps = self.now_ps.max(at_ps);
             let happening = match due {
-                Due::Line { line, request } => self.line_comes((line, request), at_ps, until_ps, stop),
+                Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
                     let exits = self.exits_at(slot, at_ps);
                     self.unpark_before(slot, at_ps);

@@ -16,24 +16,22 @@ use super::{Board, Due, FOR_A_STORE, Happening, Memory, SlotState};
 
 impl<M: Memory> Board<M> {
     pub(super) fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        if let Some(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
-            self.enter(transfer.completes_ps, Due::Line { line, request: transfer.request });
+        if let Some(completes_ps) = self.fabric.lines.request(now_ps, (slot, line, need), tag) {
+            self.enter(completes_ps, Due::Line(line));
         }
     }
 
-    /// The transfer of a line for a request has come to its end.
+    /// The transfer of a line has come to its end.
     pub(super) fn line_comes(
         &mut self,
-        (line, request): (u64, u64),
+        line: u64,
         at_ps: u64,
         until_ps: u64,
         stop: &AtomicBool,
     ) -> Option<Happening> {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        let (served, next) = lines.complete(machine, at_ps, (line, request));
-        if let Some(next) = next {
-            self.enter(next.completes_ps, Due::Line { line, request: next.request });
+        let (served, next) = self.fabric.lines.complete(at_ps, line);
+        if let Some(completes_ps) = next {
+            self.enter(completes_ps, Due::Line(line));
         }
         if served.need == Need::Write {
             for watcher in self.fabric.lines.take_watchers(line, served.cpu) {

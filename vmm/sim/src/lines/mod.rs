@@ -26,6 +26,8 @@
 
 mod way;
 
+use std::sync::Arc;
+
 use crate::cpu::bus::LINE;
 use crate::machine::{CpuPlace, Machine};
 use way::{Sharers, Task};
@@ -47,15 +49,6 @@ pub(crate) enum Need {
     Read,
     /// The only one.
     Write,
-}
-
-/// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transfer {
-    /// Number of its request among those for the line.
-    pub(crate) request: u64,
-    /// Time at which it ends.
-    pub(crate) completes_ps: u64,
 }
 
 /// A CPU's request for a copy of a line. `tag` is the caller's.
@@ -267,12 +260,11 @@ impl Queue {
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
+    machine: Arc<Machine>,
     places: Vec<CpuPlace>,
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Transfers that have completed.
-    pub(crate) transfers: u64,
     /// Seed of the draws of how long transfers take.
     pub(crate) seed: u64,
 }
@@ -281,15 +273,15 @@ type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
     /// Lines for memory of `bytes`, all of them in memory.
-    pub(crate) fn new(machine: &Machine, bytes: u64) -> Self {
+    pub(crate) fn new(machine: Arc<Machine>, bytes: u64) -> Self {
         let topology = &machine.topology;
         let lines = (bytes.div_ceil(LINE) as usize).next_multiple_of(CHUNK);
         Self {
             places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
             states: vec![0; lines],
             chunks: vec![None; lines / CHUNK],
-            transfers: 0,
             seed: 0,
+            machine,
         }
     }
 
@@ -445,15 +437,15 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. `None`: the request waits for others, and
-    /// [`Lines::complete`] of one of them says when it will have been served.
+    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. Returns when the transfer ends, which has
+    /// begun: the caller calls [`Lines::complete`] then. `None`: the request waits for others, and that of one of them says when it will
+    /// have been served.
     pub(crate) fn request(
         &mut self,
-        machine: &Machine,
         now_ps: u64,
         (cpu, number, need): (u32, u64, Need),
         tag: u64,
-    ) -> Option<Transfer> {
+    ) -> Option<u64> {
         let line = self.line(number);
         let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
         line.arrivals += 1;
@@ -462,27 +454,20 @@ impl Lines {
             self.line(number).waiting.push(cluster, request);
             return None;
         }
-        Some(self.begin(machine, now_ps, number, (request, None)))
+        Some(self.begin(now_ps, number, (request, None)))
     }
 
-    /// The transfer for a request has come to its end: the line is now where it was to go. That request, and the transfer for one in
-    /// the queue that has begun.
+    /// The transfer of a line has come to its end: the line is now where it was to go. Returns the request that it was for, and when the
+    /// transfer ends that has begun for one in the queue.
     ///
     /// # Panics
-    /// If no such transfer is under way.
-    pub(crate) fn complete(
-        &mut self,
-        machine: &Machine,
-        now_ps: u64,
-        (number, request): (u64, u64),
-    ) -> (Request, Option<Transfer>) {
-        self.transfers += 1;
-        let done = self.line(number).under_way.take().filter(|under_way| under_way.arrival == request);
-        let done = done.expect("the transfer is under way");
+    /// If no transfer is under way.
+    pub(crate) fn complete(&mut self, now_ps: u64, number: u64) -> (Request, Option<u64>) {
+        let done = self.line(number).under_way.take().expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(now_ps, number, done);
-        let next = self.choose_next(machine, number, done);
-        (done, next.map(|request| self.begin(machine, now_ps, number, (request, Some(done.need)))))
+        let next = self.choose_next(number, done);
+        (done, next.map(|request| self.begin(now_ps, number, (request, Some(done.need)))))
     }
 
     fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
@@ -491,16 +476,14 @@ impl Lines {
         self.set_state(number, state);
     }
 
-    /// Begins the transfer for a request, which may have waited behind one that was to read or write.
-    fn begin(
-        &mut self,
-        machine: &Machine,
-        now_ps: u64,
-        number: u64,
-        (request, before): (Request, Option<Need>),
-    ) -> Transfer {
+    /// Begins the transfer for a request, which may have waited behind one that was to read or write. Returns when it ends.
+    fn begin(&mut self, now_ps: u64, number: u64, (request, before): (Request, Option<Need>)) -> u64 {
+        let machine = &*self.machine;
         let costs = &machine.costs.line;
-        let task = self.task(machine, number, request);
+        let place = self.places[request.cpu as usize];
+        let copies = (self.state(number).copies(), self.sharers(number));
+        let task = Task::new(machine, copies, place, request.need, &self.places);
+        let (flight_ps, grants_in_a_row) = (task.flight_ps(costs), costs.grants_in_a_row);
         let random = self.random(number, request);
         let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
         // Its latency overlaps with earlier transfers only from its arrival on.
@@ -513,19 +496,19 @@ impl Lines {
         self.change(number, |state| state.put(State::UNDER_WAY, true));
         let line = self.line(number);
         line.under_way = Some(request);
-        line.kept_until_ps = now_ps + task.flight_ps(costs);
+        line.kept_until_ps = now_ps + flight_ps;
         line.is_gone = before.is_some() && request.need == Need::Write;
         // As many as CPUs of the cluster would have had, and the one that the line has come for.
-        line.kept_writes = costs.grants_in_a_row + u32::from(before == Some(Need::Write));
-        Transfer { request: request.arrival, completes_ps }
+        line.kept_writes = grants_in_a_row + u32::from(before == Some(Need::Write));
+        completes_ps
     }
 
     /// Takes the request out of the queue that is served next, after `done`.
-    fn choose_next(&mut self, machine: &Machine, number: u64, done: Request) -> Option<Request> {
-        let near = self.places[done.cpu as usize].cluster;
+    fn choose_next(&mut self, number: u64, done: Request) -> Option<Request> {
+        let (near, most) = (self.places[done.cpu as usize].cluster, self.machine.costs.line.grants_in_a_row);
         // Not the number that its transfer was drawn with.
         let random = mix(self.random(number, done));
-        self.line(number).waiting.take(near, machine.costs.line.grants_in_a_row, random)
+        self.line(number).waiting.take(near, most, random)
     }
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.
@@ -536,12 +519,6 @@ impl Lines {
     /// A number that depends on the seed and these words alone.
     pub(crate) fn draw(&self, words: [u64; 3]) -> u64 {
         words.into_iter().fold(self.seed, |so_far, word| mix(so_far ^ word))
-    }
-
-    fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
-        let place = self.places[request.cpu as usize];
-        let copies = (self.state(number).copies(), self.sharers(number));
-        Task::new(machine, copies, place, request.need, &self.places)
     }
 
     /// Tells `cpu` when its core loses its copy of the line, or a sibling writes it: it is then among
