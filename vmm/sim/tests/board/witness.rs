@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use haltkick_sim::board::{Happening, Step, What, Witness};
+use haltkick_sim::board::{Step, Witness};
 use haltkick_sim::{Access, Cpu};
 
 use crate::programs::{add, look_at_the_clock};
@@ -14,7 +14,6 @@ use crate::{Bench, CODE, DATA};
 struct Seen {
     until_ps: u64,
     steps: Vec<Step>,
-    asked: Vec<(u64, u64)>,
 }
 
 impl Witness for Seen {
@@ -26,12 +25,9 @@ impl Witness for Seen {
         self.steps.push(*step);
     }
 
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.asked.push((cpu.instructions, at_ps));
-        // Twice, and stopped at the second time.
-        let again = cpu.instructions < 20;
-        cpu.asked_at = if again { 20 } else { u64::MAX };
-        (!again).then_some(7)
+    fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
+        cpu.asked_at = u64::MAX;
+        None
     }
 }
 
@@ -40,29 +36,8 @@ fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>
     let mut bench = Bench::new("cascadelake-2s", program);
     bench.board.most_ahead_ps = 0;
     bench.board.witness = Some(seen.clone());
-    for slot in 0..cpus {
-        bench.start(slot, CODE, DATA, 100);
-        bench.board.cpu_mut(slot).unwrap().asked_at = u64::MAX;
-    }
+    (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, 100));
     (bench, seen)
-}
-
-#[test]
-fn a_witness_is_asked_where_it_chose_and_may_stop_cpus() {
-    let (mut bench, seen) = watched(add(), 1, 0);
-    bench.board.cpu_mut(0).unwrap().asked_at = 10;
-    let stopped = bench.board.run(u64::MAX / 4).expect("it stops");
-    assert!(matches!(stopped, Happening { cpu: 0, what: What::Stopped(7), .. }), "{stopped:?}");
-    assert_eq!(bench.board.cpu(0).unwrap().instructions, 20);
-    let asked = seen.borrow().asked.clone();
-    assert_eq!(asked.iter().map(|asked| asked.0).collect::<Vec<_>>(), [10, 20]);
-    assert_eq!(asked[1].1, stopped.at_ps);
-    bench.board.resume(0, stopped.at_ps);
-    let ends = bench.finish(1);
-    let mut alone = Bench::new("cascadelake-2s", add());
-    alone.start(0, CODE, DATA, 100);
-    assert_eq!(ends, alone.finish(1), "as if it had not been stopped");
-    assert!(seen.borrow().steps.is_empty(), "it wanted none");
 }
 
 #[test]
