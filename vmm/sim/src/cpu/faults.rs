@@ -138,13 +138,4 @@ impl Cpu {
         self.flags.system &= !(TRAP | NESTED | RESUME | if gate.is_trap { 0 } else { INTERRUPTS });
         Ok(())
     }
-
-    /// Delivers an interrupt, or an NMI, between two instructions. Whether one may come is the driver's business.
-    ///
-    /// # Errors
-    /// [`Event::Stopped`] if the bus stopped it: nothing has changed. [`Event::ShutDown`] if it cannot be delivered.
-    pub fn interrupt<B: Bus>(&mut self, bus: &mut B, vector: u8) -> Result<(), Event> {
-        let fault = Fault { vector, error: None };
-        self.deliver(bus, fault, Cause::Hardware, self.rip).map_err(|out| out.of_delivery(fault))
-    }
 }

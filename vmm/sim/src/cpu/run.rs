@@ -11,8 +11,8 @@ use crate::cpu::tlb::PAGE;
 /// are a few at most, and one whose handler causes the next exception would never come to its limit.
 const MOST_IN_A_ROW: u32 = 16;
 
-/// The vector of a non-maskable interrupt.
-const NMI: u8 = 2;
+/// A non-maskable interrupt, on its way as exceptions are.
+const NMI: Fault = Fault { vector: 2, error: None };
 
 impl Cpu {
     /// Executes instructions until it has completed `limit` of them in its life, or the driver has something to do.
@@ -22,8 +22,8 @@ impl Cpu {
     pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
         self.learn(code);
         if self.nmi == NMI_WAITS {
-            if let Err(event) = self.interrupt(bus, NMI) {
-                return event;
+            if let Err(out) = self.deliver(bus, NMI, Cause::Hardware, self.rip) {
+                return out.of_delivery(NMI);
             }
             self.nmi = NMI_HANDLED;
         }

@@ -360,11 +360,10 @@ fn an_interrupt_that_the_bus_stops_changes_nothing() {
     lab.run(1);
     let (before, memory) = (lab.cpu.registers(), lab.machine.ram.clone());
     lab.machine.refuse = |_| true;
+    lab.cpu.raise_nmi();
     let mut stops = 0;
-    let Lab { cpu, machine, .. } = &mut lab;
-    while let Err(event) = cpu.interrupt(machine, 2) {
-        assert_eq!(event, Event::Stopped);
-        assert_eq!(cpu.registers(), before);
+    while lab.run(0) == Event::Stopped {
+        assert_eq!(lab.cpu.registers(), before);
         stops += 1;
         assert!(stops < 1000);
     }
