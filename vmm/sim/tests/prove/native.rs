@@ -5,7 +5,7 @@
 //!  [`CONTEXT`]  registers, before and afterwards, and how it went
 //!  [`MEMORY`]   what its operands lie in
 //! ```
-//! All three lie below 2 GiB, so that any address with 32 bits of displacement and no register reaches them.
+//! All three lie in the first 2 MiB, which the simulated CPU's tables map: any address of 32 bits without a register reaches them.
 #![expect(unsafe_code, reason = "executes single instructions with arbitrary registers")]
 
 use std::arch::naked_asm;
@@ -14,11 +14,11 @@ use std::ptr::null_mut;
 
 use libc::{REG_RIP, REG_TRAPNO, c_int, c_void, siginfo_t, ucontext_t};
 
-pub(crate) const CODE: u64 = 0x1000_0000;
+pub(crate) const CODE: u64 = 0x10_0000;
 /// Target of the instruction's branch, if it branches.
 pub(crate) const TAKEN: u64 = CODE + 64;
-const CONTEXT: u64 = 0x1001_0000;
-pub(crate) const MEMORY: u64 = 0x1002_0000;
+const CONTEXT: u64 = 0x11_0000;
+pub(crate) const MEMORY: u64 = 0x12_0000;
 pub(crate) const MEMORY_BYTES: usize = 4 * 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
