@@ -4,12 +4,12 @@ use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out};
+use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out, Since};
 use crate::cpu::tlb::PAGE;
 
 /// Exceptions in a row, with no instruction between them, after which they count as instructions: of a guest that means well there
 /// are a few at most, and one whose handler causes the next exception would never come to its limit.
-const MOST_IN_A_ROW: u32 = 16;
+const MOST_IN_A_ROW: u64 = 16;
 
 /// A non-maskable interrupt, on its way as exceptions are.
 const NMI: Fault = Fault { vector: 2, error: None };
@@ -172,12 +172,12 @@ impl Cpu {
         if let Err(out) = deliver(self) {
             return Some(out.of_delivery(first));
         }
-        let (at, count) = self.excepted;
-        let count = if at == self.instructions { count + 1 } else { 1 };
+        let Since { instructions, count } = self.excepted;
+        let count = if instructions == self.instructions { count + 1 } else { 1 };
         if count > MOST_IN_A_ROW {
             self.instructions += 1;
         }
-        self.excepted = (self.instructions, count.min(MOST_IN_A_ROW));
+        self.excepted = Since { instructions: self.instructions, count: count.min(MOST_IN_A_ROW) };
         None
     }
 

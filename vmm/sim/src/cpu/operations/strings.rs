@@ -4,7 +4,7 @@
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::BACKWARD;
 use crate::cpu::op::{Flow, Left, Op, Outcome};
-use crate::cpu::state::{Cpu, RAX, RCX, RDI, RSI};
+use crate::cpu::state::{Cpu, RAX, RCX, RDI, RSI, Since};
 
 /// One element.
 pub(crate) trait Element {
@@ -91,16 +91,16 @@ pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
         return Ok(Flow::Next);
     }
     // It begins anew at each page, which the count must survive.
-    if cpu.elements.0 != cpu.instructions {
-        cpu.elements = (cpu.instructions, 0);
+    if cpu.elements.instructions != cpu.instructions {
+        cpu.elements = Since { instructions: cpu.instructions, count: 0 };
     }
     while cpu.file[usize::from(RCX)] != 0 {
         // Interrupted, as on hardware, it stands before itself with what is left to do: it has no other end than its count.
-        if cpu.elements.1 >= MOST_ELEMENTS {
+        if cpu.elements.count >= MOST_ELEMENTS {
             cpu.instructions += MOST_ELEMENTS / ELEMENTS_OF_INSTRUCTION;
             return Err(Left);
         }
-        cpu.elements.1 += 1;
+        cpu.elements.count += 1;
         E::step::<B, W>(cpu, bus, op)?;
         cpu.file[usize::from(RCX)] -= 1;
         bus.element_done();
