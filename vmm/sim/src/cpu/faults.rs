@@ -1,6 +1,6 @@
 //! Exceptions and interrupts, on their way through the IDT (Intel SDM vol. 3, 6.14).
 
-use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Refused};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
 use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
 use crate::cpu::tlb::PAGE;
@@ -45,11 +45,8 @@ impl Cpu {
                 found.frame | address & (PAGE - 1)
             }
         };
-        let now = Moment { cpu: self.id, instructions: self.instructions };
-        match bus.touch(now, physical & !(LINE - 1), access) {
-            Verdict::Go => Ok(physical),
-            Verdict::Stop => Err(Out::Stopped),
-        }
+        let granted = bus.touch(self.instructions, physical & !(LINE - 1), access);
+        granted.map(|()| physical).map_err(|Refused| Out::Stopped)
     }
 
     /// Four bytes of a table, read with the rights of ring 0.

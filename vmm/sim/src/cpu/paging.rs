@@ -1,6 +1,6 @@
 //! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
 
-use crate::cpu::bus::{Access, Bus, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Fault, LINE, Refused};
 use crate::cpu::state::{Cpu, Out};
 
 const PRESENT: u64 = 1;
@@ -62,15 +62,13 @@ impl Cpu {
         if (address << 16) as i64 >> 16 != address as i64 {
             return Err(Out::Fault(Fault::protection(0)));
         }
-        let now = Moment { cpu: self.id, instructions: self.instructions };
         let mut table = self.system.cr3 & FRAME;
         let mut rights = WRITABLE | USER;
         let mut executable = true;
         for level in (0..4_u32).rev() {
             let at = self.partition.place(table + (address >> (12 + 9 * level) & 0x1ff) * 8);
-            if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
-                return Err(Out::Stopped);
-            }
+            let granted = bus.touch(self.instructions, at & !(LINE - 1), Access::Walk);
+            granted.map_err(|Refused| Out::Stopped)?;
             let entry = bus.load(at, 8);
             if entry & PRESENT == 0 {
                 return Err(self.page_fault(address, intent, ring, 0));
@@ -124,10 +122,8 @@ impl Cpu {
         if entry & marks == marks {
             return Ok(());
         }
-        let now = Moment { cpu: self.id, instructions: self.instructions };
-        if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
-            return Err(Out::Stopped);
-        }
+        let granted = bus.touch(self.instructions, at & !(LINE - 1), Access::Atomic);
+        granted.map_err(|Refused| Out::Stopped)?;
         bus.store(at, 8, entry | marks);
         Ok(())
     }

@@ -4,7 +4,7 @@
 mod tables;
 
 use haltkick_sim::board::Memory;
-use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Registers, System, Table, Verdict};
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Granted, Registers, System, Table};
 
 use crate::native::{CODE, End, MEMORY, MEMORY_BYTES, TAKEN};
 
@@ -18,8 +18,8 @@ fn frame(address: u64) -> u64 {
 pub(crate) struct Machine(Vec<u8>);
 
 impl Bus for Machine {
-    fn touch(&mut self, _: Moment, _: u64, _: Access) -> Verdict {
-        Verdict::Go
+    fn touch(&mut self, _: u64, _: u64, _: Access) -> Granted {
+        Ok(())
     }
 
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
@@ -32,7 +32,7 @@ impl Bus for Machine {
         self.0.store(physical, bytes, value);
     }
 
-    fn clock(&mut self, _: Moment) -> u64 {
+    fn clock(&mut self, _: u64) -> u64 {
         0
     }
 }

@@ -3,7 +3,7 @@
 use super::data::push_value;
 use super::strings::advance;
 use super::{Source, steps};
-use crate::cpu::bus::{Bus, Event, Fault, Verdict};
+use crate::cpu::bus::{Bus, Event, Fault, Refused};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
@@ -104,29 +104,25 @@ impl Cpu {
     }
 }
 
-/// PAUSE.
-pub(crate) fn pause<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    match bus.pause(cpu.moment(op)) {
-        Verdict::Go => Ok(Flow::Next),
-        Verdict::Stop => cpu.done(Event::Stopped),
-    }
-}
-
-/// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
-pub(crate) fn fence<B: Bus, const DRAINS: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    match bus.fence(cpu.moment(op), DRAINS) {
-        Verdict::Go => Ok(Flow::Next),
-        Verdict::Stop => Err(cpu.leave(Out::Stopped)),
-    }
-}
-
 steps! {
+    /// PAUSE.
+    fn pause[](cpu, bus, op) {
+        if bus.pause(cpu.before(op)).is_err() {
+            return cpu.done(Event::Stopped);
+        }
+    }
+
+    /// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
+    fn fence[const DRAINS: bool](cpu, bus, op) {
+        bus.fence(cpu.before(op), DRAINS).map_err(|Refused| cpu.leave(Out::Stopped))?;
+    }
+
     /// RDTSC, and RDTSCP if `PROCESSOR`: whose TSC_AUX is the CPU's number.
     fn clock[const PROCESSOR: bool](cpu, bus, op) {
         if cpu.system.cr4 & TIME_STAMP_DISABLE != 0 {
             cpu.privileged()?;
         }
-        let clock = bus.clock(cpu.moment(op));
+        let clock = bus.clock(cpu.before(op));
         cpu.put::<32>(RAX, clock);
         cpu.put::<32>(RDX, clock >> 32);
         if PROCESSOR {
@@ -136,7 +132,7 @@ steps! {
 
     /// RDRAND and RDSEED: there is always a number, which CF says.
     fn random[const W: u32](cpu, bus, op) {
-        let Some(number) = bus.random(cpu.moment(op)) else { return Err(cpu.leave(Out::Stopped)) };
+        let number = bus.random(cpu.before(op)).map_err(|Refused| cpu.leave(Out::Stopped))?;
         cpu.put::<W>(op.first, number);
         cpu.flags.set_arithmetic(CARRY);
     }
