@@ -46,7 +46,7 @@ impl Scheduler {
     /// A task that waits on `from` and may move at `now_ns`: the one with the least virtual time.
     fn movable(&self, from: usize, now_ns: u64) -> Option<u32> {
         let is_cold = |id: &u32| {
-            now_ns.saturating_sub(self.places[*id as usize].ran_until_ns) >= self.host.balance.hot_ns
+            now_ns.saturating_sub(self.tasks[*id as usize].ran_until_ns) >= self.host.balance.hot_ns
         };
         let waiting = self.queues[from].waiting(&self.tasks).filter(is_cold);
         waiting.min_by_key(|id| (self.tasks[*id as usize].v, *id))

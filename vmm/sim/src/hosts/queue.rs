@@ -7,9 +7,14 @@ use crate::hosts::policy::{Cfs, Eevdf, Fair, scale};
 /// Weight of a thread without groups.
 pub(super) const NICE_0: i64 = 1024;
 
-/// A task, as its queue sees it.
+/// A task: a vCPU's thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
+    pub(super) guest: usize,
+    /// The CPU that it is on, or was on last.
+    pub(super) cpu: Option<usize>,
+    pub(super) is_runnable: bool,
+    pub(super) ran_until_ns: u64,
     /// Virtual time.
     pub(super) v: i64,
     pub(super) deadline: i64,
