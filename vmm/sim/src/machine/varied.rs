@@ -1,9 +1,9 @@
 //! Other machines like one of a file: its guessed figures may be other ones, and so may the choices of its `[model]`.
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::Machine;
-use crate::sourced::FileError;
+use crate::sourced::{FileError, each_sourced};
 
 /// How far off figures of a grade may be: by this factor, to either side. None: read or measured.
 fn spread(grade: &str) -> Option<f64> {
@@ -57,45 +57,15 @@ impl Machine {
             entry.get_ref().as_table()?.get("grade")?.get_ref().as_str().and_then(spread)
         };
         let mut found = Vec::new();
-        for (key, value) in file {
-            self.collect(key.get_ref(), value.get_ref(), &grade, &mut found);
-        }
+        each_sourced("", file, &mut |key, table, source| {
+            let (Some(number), Some(spread)) = (table.get("value"), grade(source)) else { return };
+            let span = number.span();
+            let Ok(value) = self.text[span.clone()].replace('_', "").parse() else { return };
+            let mut guess = Guess { key: key.into(), value, low: value, high: value, span };
+            (guess.low, guess.high) = (self.bound(&guess, 1.0 / spread), self.bound(&guess, spread));
+            found.push(guess);
+        });
         found
-    }
-
-    /// The guesses in `value`, which is at `key`.
-    fn collect(
-        &self,
-        key: &str,
-        value: &DeValue<'_>,
-        spread: &impl Fn(&str) -> Option<f64>,
-        found: &mut Vec<Guess>,
-    ) {
-        match value {
-            DeValue::Array(values) => {
-                for (i, value) in values.iter().enumerate() {
-                    self.collect(&format!("{key}[{i}]"), value.get_ref(), spread, found);
-                }
-            }
-            DeValue::Table(table) => {
-                if let (Some(number), Some(source)) = (table.get("value"), table.get("source")) {
-                    let spread = source.get_ref().as_str().and_then(spread);
-                    let value = self.text[number.span()].replace('_', "").parse();
-                    if let (Some(spread), Ok(value)) = (spread, value) {
-                        let span = number.span();
-                        let mut guess = Guess { key: key.into(), value, low: value, high: value, span };
-                        (guess.low, guess.high) =
-                            (self.bound(&guess, 1.0 / spread), self.bound(&guess, spread));
-                        found.push(guess);
-                    }
-                    return;
-                }
-                for (inner, value) in table {
-                    self.collect(&format!("{key}.{}", inner.get_ref()), value.get_ref(), spread, found);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Choices of its model, in the order of [`CHOICES`].
