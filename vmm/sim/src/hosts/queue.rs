@@ -421,19 +421,6 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_inside_a_slice_waits_for_its_end() {
-        let (mut queue, mut tasks) = running("linux-7.3", 1);
-        tasks.extend(idle_tasks(1));
-        queue.place(&mut tasks, 1, true);
-        assert!(!queue.preempts(&mut tasks, 1, MS));
-        assert!(!queue.is_over(&mut tasks, 2 * MS));
-        // The slice has 2.8 ms.
-        assert_eq!(queue.ends_ns(&tasks, 2 * MS), Some(2 * MS + 8 * MS / 10 + 1));
-        assert!(queue.is_over(&mut tasks, 28 * MS / 10 + 1));
-        assert_eq!(queue.pick(&mut tasks, 28 * MS / 10 + 1), Some(1));
-    }
-
-    #[test]
     fn a_hint_is_one_pick_if_its_target_is_eligible() {
         let (mut queue, mut tasks) = running("linux-7.3", 4);
         // All others are eligible; 1 has the earliest deadline.
