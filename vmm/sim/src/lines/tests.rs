@@ -39,7 +39,7 @@ fn written() -> Lines {
 }
 
 #[test]
-fn a_line_costs_its_way_and_an_upgrade_that_to_the_farthest_copy() {
+fn lines_cost_their_way_and_upgrades_that_of_the_farthest_copy() {
     use Need::{Read, Write};
     let machine = altered(|machine| {
         machine.costs.line.upgrade_socket_permille = 1500;

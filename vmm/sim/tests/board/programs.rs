@@ -208,7 +208,6 @@ programs! {
     count_to_rsi: "2: inc rax; cmp rax, rsi; jne 2b";
     wait: "2: pause; cmp dword ptr [rdi], 0; je 2b";
     wait_for_a_byte: "2: pause; cmp byte ptr [rdi], 0; je 2b";
-    wait_for_one: "2: pause; cmp byte ptr [rdi], 1; jne 2b";
     begin_and_end: "out 0x11, eax; out 0x12, eax; iretq";
     // An entry of a table, and then its page.
     map_and_use: "mov [rdi], rbx; mov rax, [rsi]; mov [rsi + 8], rax";
