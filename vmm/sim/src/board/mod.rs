@@ -20,7 +20,6 @@
 //! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
 mod ahead;
-mod alarm;
 mod alike;
 mod fabric;
 #[cfg(any(test, fuzzing))]
@@ -202,6 +201,12 @@ impl Slot {
             (SlotState::Due, _) | (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Busy) => 1000,
             (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Issue) => 0,
         }
+    }
+
+    /// Takes back what is due of its alarm.
+    fn forget_alarm(&mut self) {
+        self.alarm_token += 1;
+        (self.alarm_rang, self.alarm_is_due) = (false, false);
     }
 }
 
@@ -549,6 +554,51 @@ impl<M: Memory> Board<M> {
             Why::Turn | Why::Pause | Why::LongLoop | Why::Nothing => self.schedule(slot, now_ps),
         }
     }
+
+    /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.
+    pub fn set_alarm(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        // A driver sets it again after each exit: there may be any number of them before it rings.
+        if place.alarm_is_due && place.alarm_ps == at_ps {
+            return;
+        }
+        place.forget_alarm();
+        (place.alarm_ps, place.alarm_is_due) = (at_ps, true);
+        let due = Due::Alarm { slot, token: place.alarm_token };
+        self.enter(at_ps.max(self.now_ps), due);
+    }
+
+    /// [`Self::set_alarm`], unless it rings before that.
+    pub fn set_alarm_by(&mut self, slot: u32, at_ps: u64) {
+        let place = &self.slots[slot as usize];
+        let is_soon = place.alarm_rang || place.alarm_is_due && place.alarm_ps <= at_ps;
+        if !is_soon {
+            self.set_alarm(slot, at_ps);
+        }
+    }
+
+    fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
+        let place = &mut self.slots[slot as usize];
+        place.alarm_is_due = false;
+        match place.state {
+            // It rings as soon as the CPU comes to an end of what it waits for.
+            SlotState::Still | SlotState::Line | SlotState::Drain | SlotState::Full => {
+                place.alarm_rang = place.cpu.is_some();
+                return None;
+            }
+            SlotState::Parked => {
+                self.unpark_before(slot, at_ps);
+                self.slots[slot as usize].at_ps = at_ps;
+            }
+            SlotState::Due => {}
+        }
+        let place = &mut self.slots[slot as usize];
+        (place.state, place.token, place.alarm_ps) = (SlotState::Still, place.token + 1, u64::MAX);
+        let at_ps = place.at_ps.max(at_ps);
+        self.spend_here(slot, false, at_ps);
+        Some(Happening { cpu: slot, at_ps, what: What::Alarm })
+    }
+
     /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
     pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
         self.fabric.filters[slot as usize].limits = limits;
@@ -613,5 +663,20 @@ mod tests {
         );
         assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
         assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
+    }
+
+    #[test]
+    fn the_last_call_for_an_alarm_counts_unless_one_rings_before() {
+        let machine = Arc::new(presets()[0].machine());
+        let mut board = Board::new(machine, vec![0_u8; 1 << 12], &[]);
+        (0..10_000).for_each(|_| board.set_alarm(0, 1_000_000));
+        assert_eq!(board.due.len(), 1);
+        board.set_alarm(0, 2_000_000);
+        board.set_alarm(0, 1_000_000);
+        assert_eq!(board.due.len(), 3, "only calls for another time take memory");
+        board.set_alarm_by(0, 2_000_000);
+        assert_eq!(board.slots[0].alarm_ps, 1_000_000);
+        board.set_alarm_by(0, 500_000);
+        assert_eq!(board.slots[0].alarm_ps, 500_000);
     }
 }
