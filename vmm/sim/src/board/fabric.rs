@@ -13,7 +13,7 @@ use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
 use super::Memory;
-use super::witness::Noted;
+use super::witness::Step;
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +182,8 @@ pub(super) struct Fabric<M> {
     /// Number and starting time of the current instruction, if its stores wait in the buffer: all of them, if the line of one is not
     /// here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
-    /// Effects of the current instruction, while a witness is told of it.
-    pub(super) noted: Option<Noted>,
+    /// The current instruction so far, if a witness is told of it.
+    pub(super) step: Option<Step>,
 }
 
 impl<M: Memory> Fabric<M> {
@@ -200,7 +200,7 @@ impl<M: Memory> Fabric<M> {
             running: Running::default(),
             written: Vec::new(),
             buffered: None,
-            noted: None,
+            step: None,
         }
     }
 
@@ -464,10 +464,10 @@ impl<M: Memory> Fabric<M> {
     }
 
     fn touch_any(&mut self, now: u64, line: u64, access: Access) -> Granted {
-        if let Some(noted) = &mut self.noted
+        if let Some(step) = &mut self.step
             && !self.lines.is_private(line)
         {
-            noted.note(line * LINE, access);
+            step.note(line * LINE, access);
         }
         if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now, self.time_ps(now));
@@ -530,7 +530,7 @@ impl<M: Memory> Bus for Fabric<M> {
     fn clock(&mut self, now: u64) -> u64 {
         self.charge(now, self.machine.costs.rdtsc_ps);
         self.rounds[self.running.cpu as usize].clock = true;
-        self.noted.iter_mut().for_each(|noted| noted.clock = true);
+        self.step.iter_mut().for_each(|step| step.clock = true);
         self.machine.ticks_at(self.time_ps(now))
     }
 

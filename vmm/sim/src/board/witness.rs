@@ -65,21 +65,12 @@ pub trait Witness {
 /// A witness that its owner still reads after the board has it.
 pub type Watching = Rc<RefCell<dyn Witness>>;
 
-/// Effects of the current instruction, as far as others may notice.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Noted {
-    pub(super) shared: Option<Access>,
-    pub(super) clock: bool,
-    /// Address of the page of the stack, whose lines do not count.
-    pub(super) stack: u64,
-}
-
 const PAGE: u64 = 4096;
 
-impl Noted {
-    /// An access to a line that more than one core has used.
+impl Step {
+    /// An access to a line that more than one core has used. Lines of the stack's page do not count.
     pub(super) fn note(&mut self, address: u64, access: Access) {
-        if address & !(PAGE - 1) != self.stack {
+        if address / PAGE != self.rsp / PAGE {
             self.shared = self.shared.max(Some(access));
         }
     }
@@ -143,29 +134,26 @@ impl<M: Memory> Board<M> {
             if told || self.spent.is_some() {
                 next = next.min(before + 1);
             }
-            self.fabric.noted = told.then_some(Noted { stack: rsp & !(PAGE - 1), ..Noted::default() });
+            self.fabric.step = told.then(|| Step {
+                number: cpu.number,
+                rip,
+                rsp,
+                instructions: before,
+                at_ps,
+                ended_ps: at_ps,
+                entered_ps: self.slots[slot as usize].entered_ps,
+                shared: None,
+                clock: false,
+                exits: false,
+            });
             let event = cpu.run(&mut self.code, &mut self.fabric, next);
             let ended_ps = self.fabric.time_ps(cpu.instructions);
             self.spend(slot, rip, false, ended_ps);
-            if let (Some(noted), Some(witness)) = (self.fabric.noted.take(), &self.witness)
+            if let (Some(step), Some(witness)) = (self.fabric.step.take(), &self.witness)
                 && cpu.instructions > before
             {
                 let exits = matches!(event, Event::Out { .. } | Event::Halt);
-                let Noted { shared, clock, .. } = noted;
-                let (number, entered_ps) = (cpu.number, self.slots[slot as usize].entered_ps);
-                let instructions = before;
-                witness.borrow_mut().step(&Step {
-                    number,
-                    rip,
-                    rsp,
-                    instructions,
-                    at_ps,
-                    ended_ps,
-                    entered_ps,
-                    shared,
-                    clock,
-                    exits,
-                });
+                witness.borrow_mut().step(&Step { ended_ps, exits, ..step });
             }
             // An NMI ends it early.
             if event != Event::Limit || cpu.instructions >= limit || cpu.instructions < next {
