@@ -10,7 +10,7 @@ use crate::cpu::op::{Address, Op, Run};
 use crate::cpu::operations::arithmetic::{self as a, Binary};
 use crate::cpu::operations::{
     AtAddress as At, Cl, First, Immediate as AsImmediate, Memory as InMemory, Second, Third, bits, control,
-    data, shifts, strings,
+    data,
 };
 use crate::cpu::state::slot;
 
@@ -192,7 +192,7 @@ macro_rules! shift_double {
     ($instruction:expr, $form:expr, $right:literal) => {
         Some(placed!($form.first, T: InRegister => First, Memory => At<false>;
             placed!($instruction.op_kind(2), S: OpKind::Register => Cl, OpKind::Immediate8 => AsImmediate;
-                wide!($form.width, shifts::shift_double, [T, S], $right))))
+                wide!($form.width, a::shift_double, [T, S], $right))))
     };
 }
 
@@ -211,13 +211,13 @@ fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> 
         Mnemonic::Dec => unary::<B, a::Decrement>(form),
         Mnemonic::Neg => unary::<B, a::Negate>(form),
         Mnemonic::Not => unary::<B, a::Invert>(form),
-        Mnemonic::Shl | Mnemonic::Sal => shift::<B, shifts::Left>(form),
-        Mnemonic::Shr => shift::<B, shifts::Right>(form),
-        Mnemonic::Sar => shift::<B, shifts::ArithmeticRight>(form),
-        Mnemonic::Rol => shift::<B, shifts::RotateLeft>(form),
-        Mnemonic::Ror => shift::<B, shifts::RotateRight>(form),
-        Mnemonic::Rcl => shift::<B, shifts::RotateCarryLeft>(form),
-        Mnemonic::Rcr => shift::<B, shifts::RotateCarryRight>(form),
+        Mnemonic::Shl | Mnemonic::Sal => shift::<B, a::Left>(form),
+        Mnemonic::Shr => shift::<B, a::Right>(form),
+        Mnemonic::Sar => shift::<B, a::ArithmeticRight>(form),
+        Mnemonic::Rol => shift::<B, a::RotateLeft>(form),
+        Mnemonic::Ror => shift::<B, a::RotateRight>(form),
+        Mnemonic::Rcl => shift::<B, a::RotateCarryLeft>(form),
+        Mnemonic::Rcr => shift::<B, a::RotateCarryRight>(form),
         Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S]))),
         Mnemonic::Div => Some(first!(form, S => sized!(form.width, a::divide, [S]))),
         Mnemonic::Idiv => Some(first!(form, S => sized!(form.width, a::divide_signed, [S]))),
@@ -250,7 +250,7 @@ fn unary<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
 fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
     Some(placed!(form.first, T: InRegister => First, Memory => At<false>;
         placed!(form.second, S: InRegister => Cl, Immediate => AsImmediate;
-            sized!(form.width, shifts::shift, [K, T, S]))))
+            sized!(form.width, a::shift, [K, T, S]))))
 }
 
 fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
@@ -429,11 +429,11 @@ fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>
 macro_rules! repeated {
     ($instruction:expr, $width:expr, $element:ty) => {
         if $instruction.has_repne_prefix() {
-            sized!($width, strings::string, [$element], strings::WHILE_UNEQUAL)
+            sized!($width, data::string, [$element], data::WHILE_UNEQUAL)
         } else if $instruction.has_rep_prefix() {
-            sized!($width, strings::string, [$element], strings::WHILE_EQUAL)
+            sized!($width, data::string, [$element], data::WHILE_EQUAL)
         } else {
-            sized!($width, strings::string, [$element], strings::ONCE)
+            sized!($width, data::string, [$element], data::ONCE)
         }
     };
 }
@@ -448,11 +448,11 @@ fn string<B: Bus>(instruction: &Instruction) -> Option<Run<B>> {
     }
     let width = instruction.memory_size().size() as u32 * 8;
     Some(match instruction.mnemonic() {
-        M::Movsb | M::Movsw | M::Movsd | M::Movsq => repeated!(instruction, width, strings::Move),
-        M::Stosb | M::Stosw | M::Stosd | M::Stosq => repeated!(instruction, width, strings::Store),
-        M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => repeated!(instruction, width, strings::Load),
-        M::Scasb | M::Scasw | M::Scasd | M::Scasq => repeated!(instruction, width, strings::Scan),
-        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => repeated!(instruction, width, strings::Compare),
+        M::Movsb | M::Movsw | M::Movsd | M::Movsq => repeated!(instruction, width, data::Move),
+        M::Stosb | M::Stosw | M::Stosd | M::Stosq => repeated!(instruction, width, data::Store),
+        M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => repeated!(instruction, width, data::Load),
+        M::Scasb | M::Scasw | M::Scasd | M::Scasq => repeated!(instruction, width, data::Scan),
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => repeated!(instruction, width, data::Compare),
         M::Outsb | M::Outsw | M::Outsd if instruction.has_rep_prefix() => {
             sized!(width, control::out_string, [], true)
         }

@@ -1,7 +1,6 @@
 //! Jumps, calls, returns; and operations on the machine: time, fences, ports, and privileged ones.
 
-use super::data::push_value;
-use super::strings::advance;
+use super::data::{advance, push_value};
 use super::{Source, steps};
 use crate::cpu::bus::{Bus, Event, Fault, Refused};
 use crate::cpu::flags::{CARRY, INTERRUPTS};

@@ -5,8 +5,6 @@ pub(crate) mod arithmetic;
 pub(crate) mod bits;
 pub(crate) mod control;
 pub(crate) mod data;
-pub(crate) mod shifts;
-pub(crate) mod strings;
 
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::mask;
