@@ -41,8 +41,8 @@ pub(super) struct Queue {
     protected: i64,
     /// The current task has used up its slice, while others waited, since it was picked.
     pub(super) used_up: bool,
-    /// The next pick, as a directed yield asks.
-    buddy: Option<u32>,
+    /// Law 14 (yields): the next pick, as a directed yield asks.
+    pub(super) buddy: Option<u32>,
     /// CFS: the next pick passes this one over.
     skip: Option<u32>,
     /// The least virtual time, which never decreases.
@@ -356,11 +356,6 @@ impl Queue {
             Fair::Cfs(_) => self.skip = Some(id),
         }
     }
-
-    /// Law 14 (yields): `id`, which waits here, is to be picked next.
-    pub(super) fn hint(&mut self, id: u32) {
-        self.buddy = Some(id);
-    }
 }
 
 /// Laws 1 to 7 and 14, each with its test.
@@ -424,14 +419,14 @@ mod tests {
     fn a_hint_is_one_pick_if_its_target_is_eligible() {
         let (mut queue, mut tasks) = running("linux-7.3", 4);
         // All others are eligible; 1 has the earliest deadline.
-        queue.hint(3);
+        queue.buddy = Some(3);
         queue.yields(&mut tasks, 0);
         assert_eq!(queue.pick(&mut tasks, 0), Some(3));
         queue.yields(&mut tasks, 0);
         assert_eq!(queue.pick(&mut tasks, 0), Some(1), "the hint is used up");
         // The one that yielded first has negative lag now.
         assert!(!queue.is_eligible(&tasks, 0));
-        queue.hint(0);
+        queue.buddy = Some(0);
         queue.yields(&mut tasks, MS);
         assert_eq!(queue.pick(&mut tasks, MS), Some(2));
     }

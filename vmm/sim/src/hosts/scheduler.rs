@@ -334,7 +334,7 @@ impl Scheduler {
         }
         self.queues[target].charge(&mut self.tasks, now_ns);
         if self.host.heeds_hints {
-            self.queues[target].hint(id);
+            self.queues[target].buddy = Some(id);
         }
         self.ask(target, Request::Hard);
         self.queues[cpu].yields(&mut self.tasks, now_ns);

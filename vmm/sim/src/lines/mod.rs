@@ -94,7 +94,9 @@ impl State {
     const WATCHED: u64 = 1 << 36;
     /// All ones of a number: of a core or CPU, or that there are several.
     const MANY: u64 = 0x7ff;
+    /// CPU that had it first.
     const FIRST: u32 = 11;
+    /// Thread of the core that wrote it last; its siblings have to get it from there once.
     const WRITER: u32 = 22;
     const MOVED: u32 = 37;
     /// A tick is this power of two in picoseconds: about a microsecond.
@@ -146,21 +148,11 @@ impl State {
         moved < u64::MAX >> Self::MOVED && (now_ps >> Self::TICK) > moved + QUIET_TICKS
     }
 
-    /// CPU that had it first.
-    fn first(self) -> Option<u32> {
-        self.cpu_at(Self::FIRST)
-    }
-
     /// `cpu` has it, and becomes the first if none is.
     fn is_had_by(&mut self, cpu: u32) {
-        if self.first().is_none() {
+        if self.cpu_at(Self::FIRST).is_none() {
             self.set_cpu_at(Self::FIRST, Some(cpu));
         }
-    }
-
-    /// Thread of the core that wrote it last; its siblings have to get it from there once.
-    fn writer(self) -> Option<u32> {
-        self.cpu_at(Self::WRITER)
     }
 
     /// A CPU, or the host, has written it, and no sibling of that has it yet.
@@ -178,7 +170,7 @@ impl State {
     fn is_siblings(self, places: &[CpuPlace], cpu: u32) -> bool {
         let core = |cpu: u32| places[cpu as usize].core;
         !self.is(Self::SIBLING_HAS_IT)
-            && self.writer().is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
+            && self.cpu_at(Self::WRITER).is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
     }
 }
 
@@ -401,7 +393,7 @@ impl Lines {
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
     pub(crate) fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let mut state = self.state(line);
-        let is_fresh = state.first().is_none() && !state.is(State::UNDER_WAY);
+        let is_fresh = state.cpu_at(State::FIRST).is_none() && !state.is(State::UNDER_WAY);
         if is_fresh {
             state.is_had_by(cpu);
             state.set_copies(Copies::One(self.places[cpu as usize].core));
@@ -419,7 +411,7 @@ impl Lines {
         if is_siblings {
             state.moves(now_ps);
         }
-        if state.first() != Some(cpu) {
+        if state.cpu_at(State::FIRST) != Some(cpu) {
             state.put(State::PUBLIC, true);
         }
         match need {
@@ -570,7 +562,8 @@ impl Lines {
     pub(crate) fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
         self.change(line, |state| {
-            let is_public = state.first().is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
+            let is_public =
+                state.cpu_at(State::FIRST).is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
             state.put(State::PUBLIC, is_public || state.is(State::PUBLIC));
             state.is_had_by(cpu);
             state.set_copies(Copies::One(core));
@@ -605,7 +598,7 @@ impl Lines {
             Copies::One(owner) => owner != place.core,
             Copies::Many => true,
         };
-        let had_by_another = state.first().is_some_and(|first| first != request.cpu);
+        let had_by_another = state.cpu_at(State::FIRST).is_some_and(|first| first != request.cpu);
         state.put(State::PUBLIC, held_by_others || had_by_another || state.is(State::PUBLIC));
         state.is_had_by(request.cpu);
         match (request.need, state.copies()) {
@@ -619,7 +612,7 @@ impl Lines {
             }
             // The sibling's stores came with the line.
             (Need::Read, Copies::One(owner)) if owner == place.core => {
-                let is_siblings = state.writer().is_some_and(|writer| writer != request.cpu);
+                let is_siblings = state.cpu_at(State::WRITER).is_some_and(|writer| writer != request.cpu);
                 state.put(State::SIBLING_HAS_IT, is_siblings || state.is(State::SIBLING_HAS_IT));
             }
             (Need::Read, Copies::One(owner)) => {
