@@ -401,7 +401,9 @@ impl<M: Memory> Board<M> {
             let happening = match due {
                 Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
-                    let exits = self.exits_at(slot, at_ps);
+                    // It is parked, and comes to a PAUSE that leaves the guest.
+                    let parked = self.slots[slot as usize].parked.as_ref();
+                    let exits = parked.is_some_and(|parked| parked.exits_ps == Some(at_ps));
                     self.unpark_before(slot, at_ps);
                     if exits { self.pause_loop(slot) } else { self.execute(slot, [None; 2], until_ps, stop) }
                 }
@@ -602,11 +604,6 @@ impl<M: Memory> Board<M> {
     /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
     pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
         self.fabric.filters[slot as usize].limits = limits;
-    }
-
-    /// Whether the CPU of the slot is parked, and comes at `at_ps` to a PAUSE that leaves the guest.
-    fn exits_at(&self, slot: u32, at_ps: u64) -> bool {
-        self.slots[slot as usize].parked.as_ref().is_some_and(|parked| parked.exits_ps == Some(at_ps))
     }
 
     /// The CPU of the slot stands behind a PAUSE that has left the guest.

@@ -199,15 +199,14 @@ impl Cpu {
                 let is_code = access.writes() && code.store_to(physical);
                 let writable = found.writable && (is_code || !code.holds(found.frame));
                 self.tlb.insert(self.ring, address, found.frame, writable, found.inside);
-                if is_code { self.store_to_code(code, bus) } else { None }
+                if !is_code {
+                    return None;
+                }
+                // One instruction may store to a page that holds decoded instructions.
+                let event = self.run_telling(code, bus, self.instructions + 1, &mut |_| ());
+                self.tlb.drop_writes();
+                Some(event).filter(|event| *event != Event::Limit)
             }
         }
-    }
-
-    /// Executes one instruction, which may store to a page that holds decoded instructions.
-    fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        let event = self.run_telling(code, bus, self.instructions + 1, &mut |_| ());
-        self.tlb.drop_writes();
-        Some(event).filter(|event| *event != Event::Limit)
     }
 }

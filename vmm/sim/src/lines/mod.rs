@@ -458,7 +458,10 @@ impl Lines {
         let done = self.line(number).under_way.take().expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(now_ps, number, done);
-        let next = self.choose_next(number, done);
+        let (near, most) = (self.places[done.cpu as usize].cluster, self.machine.costs.line.grants_in_a_row);
+        // Not the number that its transfer was drawn with.
+        let random = mix(self.random(number, done));
+        let next = self.line(number).waiting.take(near, most, random);
         (done, next.map(|request| self.begin(now_ps, number, (request, Some(done.need)))))
     }
 
@@ -493,14 +496,6 @@ impl Lines {
         // As many as CPUs of the cluster would have had, and the one that the line has come for.
         line.kept_writes = grants_in_a_row + u32::from(before == Some(Need::Write));
         completes_ps
-    }
-
-    /// Takes the request out of the queue that is served next, after `done`.
-    fn choose_next(&mut self, number: u64, done: Request) -> Option<Request> {
-        let (near, most) = (self.places[done.cpu as usize].cluster, self.machine.costs.line.grants_in_a_row);
-        // Not the number that its transfer was drawn with.
-        let random = mix(self.random(number, done));
-        self.line(number).waiting.take(near, most, random)
     }
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.

@@ -1,7 +1,6 @@
 //! Simulated CPUs and boards of them with small programs, which need no comparison with a real CPU.
 
 mod cpu;
-mod endless;
 mod faults;
 mod harness;
 mod models;
