@@ -376,11 +376,6 @@ impl<M: Memory> Fabric<M> {
         self.buffer(now)
     }
 
-    /// Whether those that the CPU has woken come first.
-    fn has_told(&self, now: u64) -> bool {
-        self.running.part_told || self.running.told.is_some_and(|told| told < now)
-    }
-
     /// The line has been stored to by the CPU that runs.
     fn stored(&mut self, line: u64) {
         if !self.lines.is_private(line) {
@@ -472,8 +467,10 @@ impl<M: Memory> Fabric<M> {
         if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now, self.time_ps(now));
         }
+        // Those that the CPU has woken come first.
+        let has_told = self.running.part_told || self.running.told.is_some_and(|told| told < now);
         match access {
-            _ if self.has_told(now) => self.stop(now, Why::Turn),
+            _ if has_told => self.stop(now, Why::Turn),
             // A trial only reads.
             _ if self.running.dry && (access.writes() || !self.lines.exists(line)) => {
                 self.stop(now, Why::Turn)

@@ -171,9 +171,7 @@ fn execute(bytes: &[u8]) {
 
 fn run(guest: &Guest, parks: bool) -> GuestEnd {
     let mut board = Board::new(Arc::clone(&MACHINE), guest.memory.clone(), &[]);
-    if !parks {
-        board.parks = false;
-    }
+    board.parks = parks;
     let slots = [0, guest.second];
     let slots = &slots[..if guest.alone { 1 } else { 2 }];
     for (number, slot) in slots.iter().copied().enumerate() {

@@ -126,9 +126,7 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
     for program in [store_every_second_round(), store_every_eighth_round()] {
         let run = |parks: bool| {
             let mut bench = Bench::new("cascadelake-2s", program);
-            if !parks {
-                bench.board.parks = false;
-            }
+            bench.board.parks = parks;
             bench.start(0, CODE, DATA, 1000);
             // A trial may find a translation, which then costs nothing: a nanosecond of time in all.
             let [(_, _, rax, instructions)] = bench.finish(1)[..] else { panic!("one CPU") };
@@ -203,9 +201,7 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
         if !ahead {
             bench.board.most_ahead_ps = 0;
         }
-        if !parks {
-            bench.board.parks = false;
-        }
+        bench.board.parks = parks;
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
         let ends = bench.finish(cpus as usize);
         assert_eq!(bench.word(DATA + 128), EACH * u64::from(cpus));
