@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cpu::bus::{Access, Bus, Granted, LINE, Refused};
 use crate::lines::{Lines, Need, Own};
-use crate::machine::pause_filter::PauseFilter;
+use crate::machine::loops::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
 use super::Memory;

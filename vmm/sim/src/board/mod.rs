@@ -17,7 +17,7 @@
 //!
 //! *Spinning costs nothing.* A CPU that comes from one PAUSE to the next with the same registers, and has only read lines that
 //! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
-//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
+//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`loops`).
 
 mod ahead;
 mod alike;
@@ -38,10 +38,10 @@ use crate::cpu::bus::{Event, LINE};
 use crate::cpu::code::{self, Code};
 use crate::cpu::state::Cpu;
 use crate::lines::Lines;
-use crate::machine::work_loop::ROUND;
+use crate::machine::loops::ROUND;
 use crate::machine::{Machine, PauseLimits, Smt};
 
-pub use crate::machine::work_loop::WorkLoop;
+pub use crate::machine::loops::WorkLoop;
 use alike::Alike;
 use fabric::{Fabric, From, Why};
 use spin::{Last, Parked};

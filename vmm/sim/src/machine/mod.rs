@@ -4,23 +4,20 @@
 //! published lock experiments ran are built in ([`presets`]).
 
 mod file;
+pub(crate) mod loops;
 mod model;
-pub(crate) mod pause_filter;
 mod topology;
-mod varied;
-pub(crate) mod work_loop;
 
-pub use file::{Preset, presets};
+pub use file::{CHOICES, Guess, Preset, presets};
+pub use loops::{LongestLoop, PauseLimits};
 pub use model::{Invalidation, MOST_LATE_PS, Model, Ownership, Placement, Smt, Stores};
-pub use pause_filter::{LongestLoop, PauseLimits};
 pub use topology::{CpuPlace, Topology};
-pub use varied::{CHOICES, Guess};
 
 use serde::Deserialize;
 use serde::de::Deserializer;
 
 use crate::sourced::{choice, factors, ghz, ns, permille, several_ns, us_as_ps, value, whole};
-use work_loop::ROUND;
+use loops::ROUND;
 
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1000;
