@@ -55,7 +55,7 @@ impl Cpu {
         Ok(bus.load(at, 4) as u32)
     }
 
-    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Out> {
+    pub(crate) fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Out> {
         let low = self.system_word(bus, address)?;
         let high = self.system_word(bus, address.wrapping_add(4))?;
         Ok(u64::from(high) << 32 | u64::from(low))

@@ -158,12 +158,7 @@ fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Res
         return Ok(false);
     }
     let (word, shift) = (first & !3, (first & 3) * 8);
-    let mut bits = 0;
-    for part in 0..2 {
-        let at = task.base.wrapping_add(word + part * 4);
-        let value = cpu.system_word(bus, at).map_err(|out| cpu.leave(out))?;
-        bits |= u64::from(value) << (part * 32);
-    }
+    let bits = cpu.system_long(bus, task.base.wrapping_add(word)).map_err(|out| cpu.leave(out))?;
     let closed = bits >> (shift + u64::from(port) % 8) & ((1 << bytes) - 1);
     Ok(closed == 0)
 }
@@ -301,15 +296,10 @@ steps! {
         cpu.privileged()?;
         let selector = cpu.get::<16>(op.first) as u16;
         let at = cpu.system.gdt.base.wrapping_add(u64::from(selector & !7));
-        let mut words = [0; 3];
-        for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
-            *word = u64::from(
-                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|out| cpu.leave(out))?,
-            );
-        }
-        let [low, high, top] = words;
-        let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
-        let limit = (low & 0xffff | high & 0xf_0000) as u32;
+        let low = cpu.system_long(bus, at).map_err(|out| cpu.leave(out))?;
+        let top = cpu.system_word(bus, at.wrapping_add(8)).map_err(|out| cpu.leave(out))?;
+        let base = low >> 16 & 0xff_ffff | low >> 32 & 0xff00_0000 | u64::from(top) << 32;
+        let limit = (low & 0xffff | low >> 32 & 0xf_0000) as u32;
         cpu.system.task = Table { base, limit };
         cpu.system.task_selector = selector;
     }
