@@ -38,11 +38,7 @@ macro_rules! sources {
 
         impl Source for $name {
             #[inline(always)]
-            fn read<B: Bus, const $width: u32>(
-                $cpu: &mut Cpu,
-                $bus: &mut B,
-                $op: &Op<B>,
-            ) -> Result<u64, Left> {
+            fn read<B: Bus, const $width: u32>($cpu: &mut Cpu, $bus: &mut B, $op: &Op<B>) -> Result<u64, Left> {
                 $value
             }
         }
