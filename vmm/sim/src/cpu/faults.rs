@@ -38,7 +38,7 @@ impl Cpu {
         let physical = match cached {
             Some(physical) => physical,
             None => {
-                let found = self.walk(bus, address, access.into(), 0)?;
+                let found = self.walk(bus, address, Some(access), 0)?;
                 if !writes {
                     self.tlb.insert(0, address, found.frame, false, found.inside);
                 }

@@ -189,7 +189,7 @@ impl Cpu {
         address: u64,
         access: Access,
     ) -> Option<Event> {
-        match self.walk(bus, address, access.into(), self.ring) {
+        match self.walk(bus, address, Some(access), self.ring) {
             Err(out) => {
                 self.out = out;
                 self.resolve(code, bus)

@@ -11,7 +11,6 @@ use iced_x86::{
 use crate::cpu::bus::Bus;
 use crate::cpu::code::{BLOCK_OPS, Block, Code};
 use crate::cpu::op::{Address, Left, Op};
-use crate::cpu::paging::Intent;
 use crate::cpu::state::{Cpu, slot};
 use crate::cpu::tlb::PAGE;
 
@@ -64,7 +63,7 @@ impl Cpu {
         if let Some(page) = self.tlb.find_code(self.ring, address) {
             return Ok(page);
         }
-        let found = self.walk(bus, address, Intent::Fetch, self.ring).map_err(|out| self.leave(out))?;
+        let found = self.walk(bus, address, None, self.ring).map_err(|out| self.leave(out))?;
         let page = code.page_of(found.frame);
         self.tlb.insert_code(self.ring, address, page, found.inside);
         Ok(page)
