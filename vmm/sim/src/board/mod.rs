@@ -107,10 +107,6 @@ pub enum What {
     PauseLoop,
 }
 
-/// Tag of a CPU's request: the purpose of the line.
-const FOR_AN_INSTRUCTION: u64 = 0;
-const FOR_A_STORE: u64 = 1;
-
 /// How far a CPU may come ahead of whatever is due next, at work that no other CPU has seen anything of so far. When another one
 /// looks for the first time at what it does there, it may see what is this far in the future.
 const MOST_AHEAD_PS: u64 = 200_000;
@@ -547,7 +543,7 @@ impl<M: Memory> Board<M> {
     fn wait_for(&mut self, slot: u32, why: Why, now_ps: u64) {
         match why {
             Why::Line { line, need, other } => {
-                self.request(slot, now_ps, line, need, FOR_AN_INSTRUCTION);
+                self.request(slot, now_ps, (line, need), false);
                 let place = &mut self.slots[slot as usize];
                 (place.state, place.other) = (SlotState::Line, other);
             }

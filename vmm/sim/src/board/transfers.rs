@@ -12,11 +12,12 @@ use crate::lines::Need;
 use crate::machine::Ownership;
 
 use super::fabric::{Fabric, Store};
-use super::{Board, Due, FOR_A_STORE, Happening, Memory, SlotState};
+use super::{Board, Due, Happening, Memory, SlotState};
 
 impl<M: Memory> Board<M> {
-    pub(super) fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
-        if let Some(completes_ps) = self.fabric.lines.request(now_ps, (slot, line, need), tag) {
+    /// Asks for a line, for a store of the slot's buffer or else for an instruction.
+    pub(super) fn request(&mut self, slot: u32, now_ps: u64, (line, need): (u64, Need), for_store: bool) {
+        if let Some(completes_ps) = self.fabric.lines.request(now_ps, (slot, line, need), for_store) {
             self.enter(completes_ps, Due::Line(line));
         }
     }
@@ -38,7 +39,7 @@ impl<M: Memory> Board<M> {
                 self.wake(watcher, line, self.now_ps);
             }
         }
-        if served.tag == FOR_A_STORE {
+        if served.for_store {
             self.store_done(served.cpu, line, at_ps);
             return None;
         }
@@ -99,7 +100,7 @@ impl<M: Memory> Board<M> {
         place.storing = true;
         let at_ps = first.at_ps.max(self.now_ps);
         match self.fabric.late_ps(slot, &first) {
-            0 => self.request(slot, at_ps, first.line(), Need::Write, FOR_A_STORE),
+            0 => self.request(slot, at_ps, (first.line(), Need::Write), true),
             late_ps => self.enter(at_ps + late_ps, Due::Store(slot)),
         }
     }
@@ -107,7 +108,7 @@ impl<M: Memory> Board<M> {
     /// A late store has waited for long enough, unless the buffer has been drained meanwhile.
     pub(super) fn send_store(&mut self, slot: u32, at_ps: u64) {
         match self.fabric.buffers[slot as usize].front().map(Store::line) {
-            Some(line) => self.request(slot, at_ps, line, Need::Write, FOR_A_STORE),
+            Some(line) => self.request(slot, at_ps, (line, Need::Write), true),
             None => self.slots[slot as usize].storing = false,
         }
     }
@@ -164,7 +165,7 @@ impl<M: Memory> Board<M> {
             let asked = &mut self.slots[slot as usize].asked;
             if !asked.contains(&store.line()) && !self.fabric.owns(self.now_ps, slot, store.line()) {
                 asked.push(store.line());
-                self.request(slot, store.at_ps.max(self.now_ps), store.line(), Need::Write, FOR_A_STORE);
+                self.request(slot, store.at_ps.max(self.now_ps), (store.line(), Need::Write), true);
             }
         }
     }

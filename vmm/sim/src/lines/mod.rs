@@ -51,12 +51,12 @@ pub(crate) enum Need {
     Write,
 }
 
-/// A CPU's request for a copy of a line. `tag` is the caller's.
+/// A CPU's request for a copy of a line: for a store of its buffer, or else for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) cpu: u32,
     pub(crate) need: Need,
-    pub(crate) tag: u64,
+    pub(crate) for_store: bool,
     arrived_ps: u64,
     /// How many came before it at this line.
     arrival: u64,
@@ -429,17 +429,17 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. Returns when the transfer ends, which has
+    /// `cpu` needs a line that its core has not, or not so. `for_store` comes back with the answer. Returns when the transfer ends, which has
     /// begun: the caller calls [`Lines::complete`] then. `None`: the request waits for others, and that of one of them says when it will
     /// have been served.
     pub(crate) fn request(
         &mut self,
         now_ps: u64,
         (cpu, number, need): (u32, u64, Need),
-        tag: u64,
+        for_store: bool,
     ) -> Option<u64> {
         let line = self.line(number);
-        let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
+        let request = Request { cpu, need, for_store, arrived_ps: now_ps, arrival: line.arrivals };
         line.arrivals += 1;
         if self.is_leaving(number) {
             let cluster = self.places[cpu as usize].cluster;

@@ -25,7 +25,7 @@ fn fresh() -> Lines {
 }
 
 fn get(lines: &mut Lines, now_ps: u64, cpu: u32, need: Need) -> u64 {
-    let ends_ps = lines.request(now_ps, (cpu, 7, need), 0).expect("the line is idle");
+    let ends_ps = lines.request(now_ps, (cpu, 7, need), false).expect("the line is idle");
     let (served, next) = lines.complete(ends_ps, 7);
     assert_eq!((served.cpu, next), (cpu, None));
     ends_ps - now_ps
@@ -110,7 +110,7 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
     assert!(!lines.is_quiet(3 * later_ps, 7), "a CPU waits for the next write");
     lines.forget(5, 7);
     assert!(lines.is_quiet(3 * later_ps, 7));
-    lines.request(3 * later_ps, (1, 7, Need::Read), 0);
+    lines.request(3 * later_ps, (1, 7, Need::Read), false);
     assert!(!lines.is_quiet(3 * later_ps, 7), "it is on its way");
     let mut lines = fresh();
     (0..2).for_each(|cpu| _ = get(&mut lines, 0, cpu, Need::Read));
@@ -133,7 +133,7 @@ fn a_line_is_ones_own_until_another_has_or_watches_it() {
     assert!(!hits(&mut lines, 0), "a CPU waits for the next write");
     lines.forget(5, 7);
     assert!(hits(&mut lines, 0));
-    lines.request(0, (1, 7, Need::Read), 0);
+    lines.request(0, (1, 7, Need::Read), false);
     assert!(!hits(&mut lines, 0), "it is on its way");
     let mut lines = fresh();
     [0, 1, 0].into_iter().for_each(|cpu| _ = get(&mut lines, 0, cpu, Need::Write));
@@ -145,9 +145,9 @@ fn a_line_is_ones_own_until_another_has_or_watches_it() {
 
 /// The order in which CPUs that all wait for one line get it, and when.
 fn order(lines: &mut Lines, cpus: &[u32]) -> Vec<(u32, u64)> {
-    let mut next = lines.request(0, (cpus[0], 7, Need::Write), 0);
+    let mut next = lines.request(0, (cpus[0], 7, Need::Write), false);
     for &cpu in &cpus[1..] {
-        assert_eq!(lines.request(0, (cpu, 7, Need::Write), 0), None);
+        assert_eq!(lines.request(0, (cpu, 7, Need::Write), false), None);
     }
     let mut served = Vec::new();
     while let Some(completes_ps) = next {
@@ -230,7 +230,7 @@ fn an_owner_goes_on_until_the_request_is_there() {
         [(1, 0), (2, costs.socket_ps - costs.near_ps), (4, costs.hops_ps[0] - costs.near_ps)]
     {
         let mut lines = written();
-        assert!(lines.request(0, (asks, 7, Need::Write), 0).is_some());
+        assert!(lines.request(0, (asks, 7, Need::Write), false).is_some());
         for (at_ps, may) in
             [(0, flight_ps > 0), (flight_ps.saturating_sub(1), flight_ps > 0), (flight_ps, false)]
         {
@@ -248,8 +248,8 @@ fn an_owner_goes_on_until_the_request_is_there() {
 fn a_line_that_somebody_waited_for_leaves_at_once() {
     for need in [Need::Read, Need::Write] {
         let mut lines = fresh();
-        assert!(lines.request(0, (0, 7, Need::Write), 0).is_some());
-        assert_eq!(lines.request(0, (1, 7, need), 0), None);
+        assert!(lines.request(0, (0, 7, Need::Write), false).is_some());
+        assert_eq!(lines.request(0, (1, 7, need), false), None);
         lines.complete(1_000_000, 7);
         assert!(!lines.has(1_000_000, 0, 7, Need::Write), "{need:?}");
         assert_eq!(lines.has(1_000_000, 0, 7, Need::Read), need == Need::Read, "a reader leaves a copy");
@@ -268,8 +268,8 @@ fn copies_go_to_many_readers_at_once() {
         if reader == 5 {
             get(&mut lines, 0, 4, Need::Read);
         }
-        assert!(lines.request(0, (8, 7, Need::Read), 0).is_some());
-        assert_eq!(lines.request(0, (reader, 7, Need::Read), 0), None);
+        assert!(lines.request(0, (8, 7, Need::Read), false).is_some());
+        assert_eq!(lines.request(0, (reader, 7, Need::Read), false), None);
         let next = lines.complete(1_000_000, 7).1.expect("it waits");
         assert_eq!(next, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
@@ -303,7 +303,7 @@ fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
     lines.seize(0, 0, 7);
     assert!(lines.hit(0, 8, 7, Need::Read), "and once more");
     let mut lines = fresh();
-    lines.request(0, (0, 7, Need::Write), 0);
+    lines.request(0, (0, 7, Need::Write), false);
     lines.seize(0, 0, 7);
     lines.complete(1_000_000, 7);
     assert!(!lines.is_private(7), "it was on its way");
