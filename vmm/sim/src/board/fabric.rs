@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cpu::bus::{Access, Bus, Granted, LINE, Refused};
-use crate::lines::{Lines, Need, Own};
+use crate::lines::{Lines, Need, State};
 use crate::machine::loops::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
@@ -139,7 +139,7 @@ impl Round {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     cpu: u32,
-    own: Own,
+    own: State,
     from: From,
     /// Time charged in addition to instructions.
     extra_ps: u64,

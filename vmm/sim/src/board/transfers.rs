@@ -46,8 +46,14 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[served.cpu as usize];
         place.at_ps = place.at_ps.max(at_ps);
         let other = place.other.take();
-        if let Some(other) = other {
-            self.seize_other(served.cpu, other, served.need);
+        // It has come for an instruction that needs another one in the same way. A reader sees the memory as it is, wherever that is.
+        if let Some(other) = other
+            && served.need == Need::Write
+            && self.fabric.lines.exists(other)
+        {
+            for watcher in self.fabric.lines.seize(self.now_ps, served.cpu, other) {
+                self.wake(watcher, other, self.now_ps);
+            }
         }
         self.execute(served.cpu, [Some(line), other], until_ps, stop)
     }
@@ -63,17 +69,7 @@ impl<M: Memory> Board<M> {
         }
         told
     }
-    /// A line has come, for an instruction that needs another one in the same way.
-    #[cold]
-    pub(super) fn seize_other(&mut self, slot: u32, other: u64, need: Need) {
-        // A reader sees the memory as it is, wherever the line is.
-        if need == Need::Read || !self.fabric.lines.exists(other) {
-            return;
-        }
-        for watcher in self.fabric.lines.seize(self.now_ps, slot, other) {
-            self.wake(watcher, other, self.now_ps);
-        }
-    }
+
     /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
     /// that takes is a part of what the exit costs.
     pub fn drain(&mut self, slot: u32) {

@@ -81,7 +81,7 @@ enum Copies {
 ///  33 public    34 the sibling has what was written    35 under way    36 watched    37..64 when it moved last, in ticks
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State(u64);
+pub(crate) struct State(u64);
 
 impl State {
     /// More than one CPU has had it: accesses to it have an order that others can see.
@@ -99,6 +99,8 @@ impl State {
     /// Thread of the core that wrote it last; its siblings have to get it from there once.
     const WRITER: u32 = 22;
     const MOVED: u32 = 37;
+    /// What a line has in common with others that only one CPU has ever had, see [`Lines::own`].
+    const OWN: u64 = Self::MANY | Self::MANY << Self::FIRST | Self::PUBLIC | Self::UNDER_WAY | Self::WATCHED;
     /// A tick is this power of two in picoseconds: about a microsecond.
     const TICK: u32 = 20;
 
@@ -172,15 +174,6 @@ impl State {
         !self.is(Self::SIBLING_HAS_IT)
             && self.cpu_at(Self::WRITER).is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
     }
-}
-
-/// The state of a line that only one CPU has ever had, as far as [`Own::BITS`] go.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Own(u64);
-
-impl Own {
-    const BITS: u64 =
-        State::MANY | State::MANY << State::FIRST | State::PUBLIC | State::UNDER_WAY | State::WATCHED;
 }
 
 /// All else of a line that a CPU has asked for, or watches.
@@ -371,23 +364,23 @@ impl Lines {
         state.is_private() || !state.is(State::UNDER_WAY | State::WATCHED) && state.has_rested(now_ps)
     }
 
-    /// [`Self::hit`] by the CPU of `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
+    /// [`Self::hit`] by the CPU whose own lines are as `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
     #[inline(always)]
-    pub(crate) fn hit_own(&mut self, own: Own, line: u64, need: Need) -> bool {
+    pub(crate) fn hit_own(&mut self, own: State, line: u64, need: Need) -> bool {
         let Some(state) = self.states.get_mut(line as usize) else { return false };
-        let is_own = *state & Own::BITS == own.0;
+        let is_own = *state & State::OWN == own.0;
         if is_own && need == Need::Write {
             *state |= own.0 >> State::FIRST << State::WRITER;
         }
         is_own
     }
 
-    /// The state of lines that only `cpu` has ever had.
-    pub(crate) fn own(&self, cpu: u32) -> Own {
+    /// The state of lines that only `cpu` has ever had, as far as [`State::OWN`] goes.
+    pub(crate) fn own(&self, cpu: u32) -> State {
         let mut state = State::default();
         state.set_copies(Copies::One(self.places[cpu as usize].core));
         state.is_had_by(cpu);
-        Own(state.0)
+        state
     }
 
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
