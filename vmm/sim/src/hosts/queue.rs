@@ -370,14 +370,10 @@ mod tests {
         vec![Task { weight: NICE_0, ..Task::default() }; count]
     }
 
-    fn queue(name: &str, cpus: u32) -> Queue {
-        let host = presets().iter().find(|preset| preset.name == name).unwrap().host();
-        Queue::new(host.fair, cpus, host.tick_ns())
-    }
-
     /// A queue on which tasks wait, the first of them running since 0.
     fn running(name: &str, count: usize) -> (Queue, Vec<Task>) {
-        let (mut queue, mut tasks) = (queue(name, 8), idle_tasks(count));
+        let host = presets().iter().find(|preset| preset.name == name).unwrap().host();
+        let (mut queue, mut tasks) = (Queue::new(host.fair, 8, host.tick_ns()), idle_tasks(count));
         (0..count as u32).for_each(|id| queue.place(&mut tasks, id, true));
         assert_eq!(queue.pick(&mut tasks, 0), Some(0));
         (queue, tasks)

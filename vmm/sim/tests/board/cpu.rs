@@ -267,19 +267,14 @@ fn code_that_has_been_changed_is_executed_as_changed() {
     let mut lab = Lab::new(Ring::Three, &[0xff, 0xc0, 0xeb, 0xfc]);
     let mut other = lab.cpu.clone();
     lab.put(CODE + 0x800, &[0x88, 0x0f]); // mov [rdi], cl
-    other.rip = CODE + 0x800;
-    other.set_general(General::Rdi, CODE + 0x700);
-    let limit = other.instructions + 1;
-    other.run(&mut lab.code, &mut lab.machine, limit);
-    lab.run(4);
-    assert_eq!(lab.cpu.general(General::Rax), 2);
-    other.rip = CODE + 0x800;
-    other.set_general(General::Rdi, CODE + 1);
     other.set_general(General::Rcx, 0xc2);
-    let limit = other.instructions + 1;
-    other.run(&mut lab.code, &mut lab.machine, limit);
-    lab.run(4);
-    assert_eq!((lab.cpu.general(General::Rax), lab.cpu.general(General::Rdx)), (2, 2));
+    for (at, expected) in [(CODE + 0x700, (2, 0)), (CODE + 1, (2, 2))] {
+        other.rip = CODE + 0x800;
+        other.set_general(General::Rdi, at);
+        other.run(&mut lab.code, &mut lab.machine, other.instructions + 1);
+        lab.run(4);
+        assert_eq!((lab.cpu.general(General::Rax), lab.cpu.general(General::Rdx)), expected);
+    }
 }
 
 #[test]
