@@ -264,17 +264,11 @@ fn exits(program: &[u8], parks: bool, iterations: u64, longest: fn(u64) -> Longe
     (exits, end_ps.expect("the waiter saw the flag"))
 }
 
-fn by_time(doubled: u64) -> LongestLoop {
-    LongestLoop::Ps(1_638_400 * doubled)
-}
-
-fn by_number(doubled: u64) -> LongestLoop {
-    LongestLoop::Pauses(40 * doubled)
-}
-
 #[test]
 fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
-    for longest in [by_time, by_number] {
+    let longest: [fn(u64) -> LongestLoop; 2] =
+        [|doubled| LongestLoop::Ps(1_638_400 * doubled), |doubled| LongestLoop::Pauses(40 * doubled)];
+    for longest in longest {
         for program in [wait_for_flag(), count(), count_to_a_bound()] {
             // Some flags come just before a loop would exit, or just after.
             for iterations in (560..760).step_by(7).chain([10, 3000, 20_000]) {
@@ -289,7 +283,7 @@ fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
 #[test]
 fn an_alarm_finds_a_parked_waiter_before_its_loop_exits() {
     let mut bench = Bench::new("cascadelake-2s", wait_for_flag());
-    bench.board.limit_pauses(0, Some(PauseLimits { gap_ps: GAP_PS, longest: by_time(1) }));
+    bench.board.limit_pauses(0, Some(PauseLimits { gap_ps: GAP_PS, longest: LongestLoop::Ps(1_638_400) }));
     bench.start(0, CODE, DATA, 0);
     bench.board.set_alarm(0, 1_500_000);
     let first = bench.board.run(u64::MAX / 2).unwrap();
