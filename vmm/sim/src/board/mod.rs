@@ -478,7 +478,12 @@ impl<M: Memory> Board<M> {
             self.fabric.begin(slot, &from);
             self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
-            let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
+            let limit = from.instructions + most;
+            let event = if self.spent.is_none() && self.witness.is_none() {
+                cpu.run(&mut self.code, &mut self.fabric, limit)
+            } else {
+                self.run_watched(slot, &mut cpu, limit)
+            };
             let now_ps = self.fabric.time_ps(cpu.instructions);
             self.executed += cpu.instructions - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
@@ -518,20 +523,6 @@ impl<M: Memory> Board<M> {
                 break None;
             }
         };
-        self.stops(slot, cpu, happening)
-    }
-
-    /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it.
-    #[inline]
-    fn run_cpu(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {
-        if self.spent.is_none() && self.witness.is_none() {
-            return cpu.run(&mut self.code, &mut self.fabric, limit);
-        }
-        self.run_watched(slot, cpu, limit)
-    }
-
-    /// The CPU of a slot does not execute on for now, with this to be told to the driver unless its alarm has rung.
-    fn stops(&mut self, slot: u32, cpu: Box<Cpu>, happening: Option<Happening>) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
         place.cpu = Some(cpu);
         let rings = place.state == SlotState::Due && std::mem::take(&mut place.alarm_rang);

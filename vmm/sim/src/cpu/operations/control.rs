@@ -73,11 +73,6 @@ impl Cpu {
         if self.ring == 0 { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
     }
 
-    /// Raises #GP(0) where RFLAGS.IOPL closes ports and interrupts to this ring.
-    fn io_privileged(&mut self) -> Result<(), Left> {
-        if self.may_do_io() { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
-    }
-
     fn done(&mut self, event: Event) -> Outcome {
         Err(self.leave(Out::Done(event)))
     }
@@ -219,7 +214,10 @@ pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
 steps! {
     /// CLI, and STI if `ON`. No maskable interrupt ever comes: after STI it would have to leave the next instruction alone.
     fn change_interrupts[const ON: bool](cpu, _, _) {
-        cpu.io_privileged()?;
+        // RFLAGS.IOPL may close interrupts to this ring.
+        if !cpu.may_do_io() {
+            return Err(cpu.leave(Out::Fault(Fault::protection(0))));
+        }
         cpu.flags.system = cpu.flags.system & !INTERRUPTS | if ON { INTERRUPTS } else { 0 };
     }
 }
