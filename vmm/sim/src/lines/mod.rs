@@ -364,7 +364,7 @@ impl Lines {
         state.is_private() || !state.is(State::UNDER_WAY | State::WATCHED) && state.has_rested(now_ps)
     }
 
-    /// [`Self::hit`] by the CPU whose own lines are as `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
+    /// [`Self::hit`] by the CPU of `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
     #[inline(always)]
     pub(crate) fn hit_own(&mut self, own: State, line: u64, need: Need) -> bool {
         let Some(state) = self.states.get_mut(line as usize) else { return false };

@@ -114,26 +114,23 @@ extern "C" fn on_signal(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
 
 /// The CPU at hand, as this process may use it. There may be one only.
 pub(crate) struct Native {
-    signal_stack: Vec<u8>,
+    _signal_stack: Vec<u8>,
 }
 
 impl Native {
     pub(crate) fn new() -> Self {
+        const ARCH_SET_GS: c_int = 0x1001;
         let all = libc::PROT_READ | libc::PROT_WRITE;
         map(CODE, 4096, all | libc::PROT_EXEC);
         map(CONTEXT, 4096, all);
         map(MEMORY, MEMORY_BYTES, all);
-        let mut native = Self { signal_stack: vec![0; 128 << 10] };
-        native.catch_signals();
-        native.base_gs();
-        native
-    }
-
-    fn catch_signals(&mut self) {
+        // SAFETY: sets a register, GS base, that no code of this process uses.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, MEMORY) }, 0);
+        let mut signal_stack = vec![0_u8; 128 << 10];
         let stack = libc::stack_t {
-            ss_sp: self.signal_stack.as_mut_ptr().cast(),
+            ss_sp: signal_stack.as_mut_ptr().cast(),
             ss_flags: 0,
-            ss_size: self.signal_stack.len(),
+            ss_size: signal_stack.len(),
         };
         // SAFETY: the stack lives as long as this value, which the test keeps to its end; the action is a live one with a
         // handler of the right type.
@@ -146,13 +143,7 @@ impl Native {
                 assert_eq!(libc::sigaction(signal, &raw const action, null_mut()), 0);
             }
         }
-    }
-
-    /// GS base becomes [`MEMORY`].
-    fn base_gs(&self) {
-        const ARCH_SET_GS: c_int = 0x1001;
-        // SAFETY: sets a register that no code of this process uses.
-        assert_eq!(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, MEMORY) }, 0);
+        Self { _signal_stack: signal_stack }
     }
 
     /// Writes the instruction, with jumps behind it.
