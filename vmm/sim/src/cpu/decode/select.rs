@@ -115,7 +115,7 @@ fn plain<B: Bus>(run: Run<B>) -> Op<B> {
 
 /// The operation of an instruction, but for its place. `None`: not covered.
 pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
-    let run = function(instruction, &Form::of(instruction))?;
+    let run = selected(instruction, &Form::of(instruction))?;
     let mut op = plain(run);
     let mut has_memory = false;
     // The third of three registers, which most operations know: CL.
@@ -176,7 +176,7 @@ fn immediate(instruction: &Instruction) -> i64 {
     operand.unwrap_or(0) as i64
 }
 
-fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
+fn selected<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     if instruction.condition_code() != ConditionCode::None {
         return on_condition(instruction, form);
     }
