@@ -12,7 +12,7 @@ pub mod machine;
 pub mod schedule;
 mod sourced;
 
-pub use cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Partition, Verdict};
+pub use cpu::bus::{Access, Bus, Event, Fault, Granted, LINE, Partition, Refused};
 pub use cpu::code::Code;
 pub use cpu::decode::covers;
 pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::board::{Step, Watching, Witness};
 use haltkick_sim::{Cpu, General};
 
 use crate::engines::lock_code::{LockCode, Part};
@@ -88,14 +88,14 @@ pub(super) struct Meddler {
     /// Instructions since the last one that counts.
     since: u32,
     /// Another witness, which changes nothing.
-    other: Option<Box<dyn Witness>>,
+    other: Option<Watching>,
 }
 
 impl Meddler {
     pub(super) fn new(
         (asked, image): (OurGuest<'_>, &Image),
         interrupts: bool,
-        other: Option<Box<dyn Witness>>,
+        other: Option<Watching>,
     ) -> Result<Self, RunError> {
         let is_void = |symbol: &&Symbol| VOID.contains(&symbol.name.rsplit("::").next().unwrap_or_default());
         let void = image.symbols().iter().filter(is_void).map(|symbol| symbol.address);
@@ -206,11 +206,11 @@ impl Meddler {
 
 impl Witness for Meddler {
     fn wants_steps(&self, at_ps: u64) -> bool {
-        self.other.as_ref().is_some_and(|other| other.wants_steps(at_ps))
+        self.other.as_ref().is_some_and(|other| other.borrow().wants_steps(at_ps))
     }
 
     fn step(&mut self, step: &Step) {
-        self.other.iter_mut().for_each(|other| other.step(step));
+        self.other.iter().for_each(|other| other.borrow_mut().step(step));
     }
 
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::board::{Step, Watching, Witness};
 use haltkick_sim::{Access, Cpu};
 
 use crate::explain::{Meeting, Seen};
@@ -100,8 +100,8 @@ pub fn run(
         // With a trace the guest has more to do.
         let same = Instruments { trace: instruments.trace, ..Instruments::default() };
         look(run, image, meeting, |looking, over| {
-            let witness = Some(Box::new(looking) as Box<dyn Witness>);
-            run_watched(run, image, &same, over, Watched { window: None, witness }).map(|_| ())
+            let watched = Watched { window: None, witness: Some(looking) };
+            run_watched(run, image, &same, over, watched).map(|_| ())
         });
     }
     Ok(found)
@@ -188,7 +188,7 @@ pub(crate) struct Passages {
     gave: VecDeque<Executed>,
     over: Arc<AtomicBool>,
     /// Another witness, which stands at instructions that it chooses.
-    pub(crate) other: Option<Box<dyn Witness>>,
+    pub(crate) other: Option<Watching>,
 }
 
 impl Witness for Passages {
@@ -197,8 +197,8 @@ impl Witness for Passages {
     }
 
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        match &mut self.other {
-            Some(other) => other.stands(cpu, at_ps),
+        match &self.other {
+            Some(other) => other.borrow_mut().stands(cpu, at_ps),
             None => {
                 cpu.asked_at = u64::MAX;
                 None

@@ -1,10 +1,12 @@
 //! A run by our own VMM from start to end: build the guests, start a scheduler, supervise, collect.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_hypercalls::WorkloadFlags;
-use haltkick_sim::board::Witness;
+use haltkick_sim::board::Watching;
 
 use crate::engines::meddler::Meddler;
 use crate::explain::{self, Scene};
@@ -40,7 +42,7 @@ use crate::sched::{Sched, Scheduler, on_threads};
 #[derive(Default)]
 pub(crate) struct Watched<'w> {
     pub(crate) window: Option<&'w mut dyn PassWindow>,
-    pub(crate) witness: Option<Box<dyn Witness>>,
+    pub(crate) witness: Option<Watching>,
 }
 
 /// Runs the guests of `run`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
@@ -60,7 +62,8 @@ pub(super) fn run(
     let workload = image.workloads[chosen[0].workload as usize].workload_flags();
     if workload.has(WorkloadFlags::IS_MEDDLED_WITH) && run.engine.is_simulated() {
         let interrupts = workload.has(WorkloadFlags::INTERRUPTS);
-        witness = Some(Box::new(Meddler::new((run.our(0), image), interrupts, witness)?));
+        let meddler = Meddler::new((run.our(0), image), interrupts, witness)?;
+        witness = Some(Rc::new(RefCell::new(meddler)));
     }
     let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };

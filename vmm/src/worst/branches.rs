@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_sim::Cpu;
-use haltkick_sim::board::Witness;
+use haltkick_sim::board::{Watching, Witness};
 use serde::{Deserialize, Serialize};
 
 use crate::engines::vmm::Watched;
@@ -301,15 +301,12 @@ fn go(
         locks: run.our(0).ours.lock_count,
         each,
     };
-    let cutter = Box::new(Rc::clone(&shared));
-    let witness: Option<Box<dyn Witness>> = match looking {
-        Some(looking) => {
-            looking.borrow_mut().other = Some(cutter);
-            Some(Box::new(looking))
-        }
-        None => Some(cutter),
-    };
-    let watched = Watched { window: Some(&mut window), witness };
+    let mut witness: Watching = shared.clone();
+    if let Some(looking) = looking {
+        looking.borrow_mut().other = Some(witness);
+        witness = looking;
+    }
+    let watched = Watched { window: Some(&mut window), witness: Some(witness) };
     let ended = engines::run_watched(run, image, &Instruments::default(), stop, watched);
     (shared, ended, (window.curve.samples, window.state))
 }

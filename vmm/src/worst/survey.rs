@@ -229,8 +229,7 @@ pub fn survey_after(
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));
     let mut window = Window { seen: Rc::clone(&seen), scope, curve: Curve::new(asked, stop) };
-    let witness = Some(Box::new(Rc::clone(&seen)) as Box<dyn Witness>);
-    let watched = Watched { window: Some(&mut window), witness };
+    let watched = Watched { window: Some(&mut window), witness: Some(seen.clone()) };
     engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;
     let samples = window.curve.samples;
     let mut seen = seen.borrow_mut();

@@ -28,30 +28,35 @@ pub(super) const MOST_BYTES: usize =
 /// Rounds in a row that are looked into, whether others are like them; of those that follow, one in how many.
 const LOOKS: (u32, u32) = (16, 64);
 
+/// Where a CPU stands behind a PAUSE, when, and with how many instructions completed.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) stand: Stand,
+    pub(super) at_ps: u64,
+    pub(super) instructions: u64,
+}
+
 /// Rounds that a CPU has been taken through.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// State of the CPU before the first round.
-    pub(super) begin: Stand,
+    /// The CPU before the first round.
+    pub(super) begin: Point,
     /// Rounds that were tried, with those like each.
     pub(super) tried: Vec<Tried>,
     /// Lines that the tried rounds read, and when each did so first.
     pub(super) reads: Vec<(u64, u64)>,
     /// These lines, each once.
     pub(super) lines: Vec<u64>,
-    /// When the CPU began, and instructions completed by then.
-    pub(super) began: (u64, u64),
 }
 
 /// A round that was tried, and those after it that are like it.
 #[derive(Debug)]
 pub(super) struct Tried {
-    /// State of the CPU after it, when that was, and instructions completed by then.
-    pub(super) stand: Stand,
-    pub(super) at_ps: u64,
-    pub(super) instructions: u64,
+    /// The CPU after it.
+    pub(super) end: Point,
     /// Time and instructions of the round.
-    pub(super) takes: (u64, u64),
+    pub(super) round_ps: u64,
+    pub(super) round_instructions: u64,
     /// Number of reads before the round's end.
     pub(super) reads: usize,
     /// Number of rounds like it.
@@ -61,25 +66,27 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// State after `repeats` rounds that are like it: where the CPU stands, when, and with how many instructions completed.
-    pub(super) fn after(&self, repeats: u64) -> (Stand, u64, u64) {
-        let (takes_ps, instructions) = self.takes;
-        let stand = self.counters.after(&self.stand, repeats);
-        (stand, self.at_ps + repeats * takes_ps, self.instructions + repeats * instructions)
+    /// The CPU after `repeats` rounds that are like it.
+    pub(super) fn after(&self, repeats: u64) -> Point {
+        Point {
+            stand: self.counters.after(&self.end.stand, repeats),
+            at_ps: self.end.at_ps + repeats * self.round_ps,
+            instructions: self.end.instructions + repeats * self.round_instructions,
+        }
     }
 
     /// The round and those like it that end until `at_ps`.
     fn rounds_until(&self, at_ps: u64) -> u64 {
-        match at_ps.checked_sub(self.at_ps) {
-            Some(later_ps) => 1 + (later_ps / self.takes.0).min(self.repeats),
+        match at_ps.checked_sub(self.end.at_ps) {
+            Some(later_ps) => 1 + (later_ps / self.round_ps).min(self.repeats),
             None => 0,
         }
     }
 
     /// The round and those like it that read a line before `at_ps`, `after_ps` behind their beginnings.
     fn rounds_before(&self, after_ps: u64, at_ps: u64) -> u64 {
-        let first_ps = self.at_ps - self.takes.0 + after_ps;
-        at_ps.saturating_sub(first_ps).div_ceil(self.takes.0).min(1 + self.repeats)
+        let first_ps = self.end.at_ps - self.round_ps + after_ps;
+        at_ps.saturating_sub(first_ps).div_ceil(self.round_ps).min(1 + self.repeats)
     }
 }
 
@@ -89,7 +96,7 @@ impl Ahead {
     }
 
     pub(super) fn ends_ps(&self) -> u64 {
-        self.tried.last().map_or(self.began.0, |last| last.at_ps + last.repeats * last.takes.0)
+        self.tried.last().map_or(self.begin.at_ps, |last| last.end.at_ps + last.repeats * last.round_ps)
     }
 
     /// The rounds that end until `at_ps`.
@@ -100,7 +107,7 @@ impl Ahead {
     /// The rounds before the first one that reads `line` after `at_ps`, or begins after it.
     pub(super) fn rounds_before(&self, line: u64, at_ps: u64) -> u64 {
         self.rounds_while(|reads, tried| {
-            let begin_ps = tried.at_ps - tried.takes.0;
+            let begin_ps = tried.end.at_ps - tried.round_ps;
             let read = self.reads[reads..tried.reads].iter().find(|read| read.0 == line);
             tried.rounds_before(read.map_or(0, |read| read.1 - begin_ps), at_ps)
         })
@@ -121,8 +128,8 @@ impl Ahead {
         rounds
     }
 
-    /// State after this number of rounds, and the number of those that were tried.
-    pub(super) fn after(&self, rounds: u64) -> ((Stand, u64, u64), usize) {
+    /// The CPU after this number of rounds, and the number of those that were tried.
+    pub(super) fn after(&self, rounds: u64) -> (Point, usize) {
         let mut left = rounds;
         for (index, tried) in self.tried.iter().enumerate() {
             if left == 0 {
@@ -133,7 +140,7 @@ impl Ahead {
             }
             left -= 1 + tried.repeats;
         }
-        ((self.begin.clone(), self.began.0, self.began.1), 0)
+        (self.begin.clone(), 0)
     }
 }
 
@@ -145,20 +152,19 @@ impl<M: Memory> Board<M> {
             return None;
         }
         let round = self.fabric.round().clone();
-        let (begin, instructions) = (cpu.stand(), cpu.instructions);
+        let begin = Point { stand: cpu.stand(), at_ps: from.at_ps, instructions: cpu.instructions };
         let most = self.slots[slot as usize].tries_ahead.max(TRIED.0);
         let mut ahead = Ahead {
             begin,
             tried: Vec::with_capacity(most),
             reads: Vec::with_capacity(4 * most),
             lines: Vec::new(),
-            began: (from.at_ps, instructions),
         };
-        let (mut last, mut effects) = (ahead.begin.clone(), Vec::new());
+        let (mut last, mut effects) = (ahead.begin.stand.clone(), Vec::new());
         while ahead.tried.len() < most
             && self.try_next((slot, from), cpu, &mut last, &mut ahead, &mut effects)
         {}
-        cpu.go_back(&ahead.begin, instructions);
+        cpu.go_back(&ahead.begin.stand, ahead.begin.instructions);
         self.fabric.rounds[slot as usize] = round;
         (ahead.rounds() >= FEWEST && ahead.lines.len() <= MOST_LINES).then_some(ahead)
     }
@@ -191,10 +197,9 @@ impl<M: Memory> Board<M> {
         }
         let ends_ps = self.fabric.time_ps(cpu.instructions);
         let mut tried = Tried {
-            stand,
-            at_ps: ends_ps,
-            instructions: cpu.instructions,
-            takes: (ends_ps - at_ps, cpu.instructions - instructions),
+            end: Point { stand, at_ps: ends_ps, instructions: cpu.instructions },
+            round_ps: ends_ps - at_ps,
+            round_instructions: cpu.instructions - instructions,
             reads: ahead.reads.len(),
             repeats: 0,
             counters: Arc::default(),
@@ -202,7 +207,7 @@ impl<M: Memory> Board<M> {
         if !round.clock {
             self.slots[slot as usize].repeat(&mut tried, last, effects);
         }
-        let (stand, _, instructions) = tried.after(tried.repeats);
+        let Point { stand, instructions, .. } = tried.after(tried.repeats);
         cpu.go_back(&stand, instructions);
         *last = stand;
         ahead.tried.push(tried);
@@ -220,11 +225,11 @@ impl Slot {
 
     /// Adds the rounds that are like `tried`, one of `effects` that began at `last` and does not depend on the clock.
     fn repeat(&mut self, tried: &mut Tried, last: &Stand, effects: &[Effect]) {
-        if !self.alike.as_ref().is_some_and(|alike| alike.is_again(last, &tried.stand, effects)) {
+        if !self.alike.as_ref().is_some_and(|alike| alike.is_again(last, &tried.end.stand, effects)) {
             // A look takes longer than the round. Where a few looks found nothing, the next mostly finds nothing.
             self.unlike += 1;
             let looks = self.unlike <= LOOKS.0 || self.unlike.is_multiple_of(LOOKS.1);
-            let found = looks.then(|| Alike::after(last, &tried.stand, effects)).flatten();
+            let found = looks.then(|| Alike::after(last, &tried.end.stand, effects)).flatten();
             let Some(alike) = found else { return };
             (self.alike, self.unlike) = (Some(Box::new(alike)), 0);
         }

@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::lines::{Lines, Need, Own};
-use crate::machine::pause_filter::PauseFilter;
+use crate::cpu::bus::{Access, Bus, Granted, LINE, Refused};
+use crate::lines::{Lines, Need, State};
+use crate::machine::loops::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
 use super::Memory;
-use super::witness::Noted;
+use super::witness::Step;
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Round {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     cpu: u32,
-    own: Own,
+    own: State,
     from: From,
     /// Time charged in addition to instructions.
     extra_ps: u64,
@@ -182,14 +182,14 @@ pub(super) struct Fabric<M> {
     /// Number and starting time of the current instruction, if its stores wait in the buffer: all of them, if the line of one is not
     /// here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
-    /// Effects of the current instruction, while a witness is told of it.
-    pub(super) noted: Option<Noted>,
+    /// The current instruction so far, if a witness is told of it.
+    pub(super) step: Option<Step>,
 }
 
 impl<M: Memory> Fabric<M> {
     pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
         Self {
-            lines: Lines::new(&machine, memory.end()),
+            lines: Lines::new(Arc::clone(&machine), memory.end()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
             filters: vec![PauseFilter::default(); machine.topology.cpus() as usize],
             attempts: vec![Attempt::default(); machine.topology.cpus() as usize],
@@ -200,7 +200,7 @@ impl<M: Memory> Fabric<M> {
             running: Running::default(),
             written: Vec::new(),
             buffered: None,
-            noted: None,
+            step: None,
         }
     }
 
@@ -245,10 +245,10 @@ impl<M: Memory> Fabric<M> {
 
     /// The instruction at hand takes this much longer.
     #[inline]
-    pub(super) fn charge(&mut self, now: Moment, cost_ps: u64) {
+    pub(super) fn charge(&mut self, now: u64, cost_ps: u64) {
         let running = &mut self.running;
-        if running.attempt.instructions != now.instructions {
-            (running.attempt, running.paid_ps) = (Attempt { instructions: now.instructions, cost_ps: 0 }, 0);
+        if running.attempt.instructions != now {
+            (running.attempt, running.paid_ps) = (Attempt { instructions: now, cost_ps: 0 }, 0);
         }
         running.attempt.cost_ps += cost_ps;
         let paid_ps = running.paid_ps.min(cost_ps);
@@ -257,50 +257,50 @@ impl<M: Memory> Fabric<M> {
     }
 
     /// The instruction at hand begins anew later.
-    fn stop(&mut self, now: Moment, why: Why) -> Verdict {
+    fn stop(&mut self, now: u64, why: Why) -> Granted {
         self.why = why;
         let Running { cpu, attempt, dry, .. } = self.running;
-        if !dry && attempt.instructions == now.instructions {
+        if !dry && attempt.instructions == now {
             self.attempts[cpu as usize] = attempt;
         }
-        Verdict::Stop
+        Err(Refused)
     }
 
     /// Whether the CPU has come as far as it may, by instructions that take long.
-    fn is_beyond_end(&self, now: Moment, now_ps: u64) -> bool {
+    fn is_beyond_end(&self, now: u64, now_ps: u64) -> bool {
         let running = &self.running;
-        now_ps > running.from.end_ps && (running.in_parts || now.instructions > running.from.instructions)
+        now_ps > running.from.end_ps && (running.in_parts || now > running.from.instructions)
     }
 
     /// Whether others come before an access now to a line that this core has.
-    fn is_ahead(&self, now: Moment, line: u64) -> bool {
+    fn is_ahead(&self, now: u64, line: u64) -> bool {
         // The owner of a line that leaves writes first what it may still write.
         let leaves = self.lines.is_leaving(line);
         let reach_ps = if leaves { self.running.from.horizon_ps } else { self.running.from.reach_ps };
-        let now_ps = self.time_ps(now.instructions);
+        let now_ps = self.time_ps(now);
         now_ps > reach_ps && (!self.lines.is_quiet(now_ps, line) || self.is_beyond_end(now, now_ps))
     }
 
-    fn asks_too_early(&self, now: Moment) -> bool {
-        self.time_ps(now.instructions) > self.running.from.horizon_ps
+    fn asks_too_early(&self, now: u64) -> bool {
+        self.time_ps(now) > self.running.from.horizon_ps
     }
 
-    fn is_granted(&self, now: Moment, line: u64) -> bool {
-        now.instructions == self.running.from.instructions && self.running.granted.contains(&Some(line))
+    fn is_granted(&self, now: u64, line: u64) -> bool {
+        now == self.running.from.instructions && self.running.granted.contains(&Some(line))
     }
 
     /// An access that needs a line at once.
-    fn needs(&mut self, now: Moment, line: u64, need: Need, extra_ps: u64) -> Verdict {
+    fn needs(&mut self, now: u64, line: u64, need: Need, extra_ps: u64) -> Granted {
         let cpu = self.running.cpu;
         let granted = self.is_granted(now, line) || self.running.past;
-        if !granted && !self.lines.has(self.time_ps(now.instructions), cpu, line, need) {
-            if self.is_beyond_end(now, self.time_ps(now.instructions)) {
+        if !granted && !self.lines.has(self.time_ps(now), cpu, line, need) {
+            if self.is_beyond_end(now, self.time_ps(now)) {
                 return self.stop(now, Why::Turn);
             }
             if !self.running.dry && self.lines.take_fresh(cpu, line) {
                 self.is_loud();
                 self.charge(now, self.machine.costs.line.memory_ps + extra_ps);
-                return Verdict::Go;
+                return Ok(());
             }
             let early = self.asks_too_early(now);
             let other = self.other_line(now, line);
@@ -309,19 +309,18 @@ impl<M: Memory> Fabric<M> {
         if !granted && self.is_ahead(now, line) {
             return self.stop(now, Why::Turn);
         }
-        let from_sibling =
-            !self.running.dry && self.lines.hit(self.time_ps(now.instructions), cpu, line, need);
+        let from_sibling = !self.running.dry && self.lines.hit(self.time_ps(now), cpu, line, need);
         let hit_ps =
             if from_sibling { self.machine.costs.line.sibling_ps } else { self.machine.costs.hit_ps };
         self.charge(now, hit_ps + extra_ps);
         self.rounds[cpu as usize].loud |= granted && !self.running.past || from_sibling;
-        Verdict::Go
+        Ok(())
     }
 
     /// An access to a line that only this CPU has ever had, as most are, unless something stands in its way. Returns whether it is
     /// done; [`Self::touch_any`] does the same for any line, and takes longer.
     #[inline(always)]
-    fn touch_own(&mut self, now: Moment, line: u64, access: Access) -> bool {
+    fn touch_own(&mut self, now: u64, line: u64, access: Access) -> bool {
         let running = &self.running;
         let cpu = running.cpu as usize;
         let need = if access.writes() { Need::Write } else { Need::Read };
@@ -330,7 +329,7 @@ impl<M: Memory> Fabric<M> {
         if waits || running.told.is_some() || self.is_granted(now, line) {
             return false;
         }
-        let now_ps = self.time_ps(now.instructions);
+        let now_ps = self.time_ps(now);
         if now_ps > running.from.reach_ps && self.is_beyond_end(now, now_ps)
             || !self.lines.hit_own(running.own, line, need)
         {
@@ -351,39 +350,30 @@ impl<M: Memory> Fabric<M> {
         true
     }
 
-    fn read(&mut self, now: Moment, line: u64) -> Verdict {
+    fn read(&mut self, now: u64, line: u64) -> Granted {
         // It sees what is there when it begins.
-        let now_ps = self.time_ps(now.instructions);
-        let verdict = self.needs(now, line, Need::Read, 0);
-        if verdict == Verdict::Go {
-            self.rounds[self.running.cpu as usize].reads(line, now_ps);
-        }
-        verdict
+        let now_ps = self.time_ps(now);
+        self.needs(now, line, Need::Read, 0)?;
+        self.rounds[self.running.cpu as usize].reads(line, now_ps);
+        Ok(())
     }
 
     /// A plain store: if its line is not here, it waits in the buffer, and the CPU goes on.
-    fn write(&mut self, now: Moment, line: u64) -> Verdict {
+    fn write(&mut self, now: u64, line: u64) -> Granted {
         let cpu = self.running.cpu;
         self.is_loud();
-        let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
+        let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits && !self.is_late(line);
-        if in_order
-            && (self.owns(self.time_ps(now.instructions), cpu, line) || self.lines.take_fresh(cpu, line))
-        {
+        if in_order && (self.owns(self.time_ps(now), cpu, line) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
             }
-            let now_ps = self.time_ps(now.instructions);
+            let now_ps = self.time_ps(now);
             self.lines.hit(now_ps, cpu, line, Need::Write);
             self.buffered = None;
-            return Verdict::Go;
+            return Ok(());
         }
         self.buffer(now)
-    }
-
-    /// Whether those that the CPU has woken come first.
-    fn has_told(&self, now: Moment) -> bool {
-        self.running.part_told || self.running.told.is_some_and(|told| told < now.instructions)
     }
 
     /// The line has been stored to by the CPU that runs.
@@ -397,28 +387,26 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
-    fn buffer(&mut self, now: Moment) -> Verdict {
+    fn buffer(&mut self, now: u64) -> Granted {
         if self.asks_too_early(now) {
             return self.stop(now, Why::Turn);
         }
         if self.buffers[self.running.cpu as usize].len() >= self.machine.costs.store_buffer {
             return self.stop(now, Why::Full);
         }
-        self.buffered = Some((now.instructions, self.time_ps(now.instructions)));
-        Verdict::Go
+        self.buffered = Some((now, self.time_ps(now)));
+        Ok(())
     }
 
     /// A load and a store by one instruction, without LOCK.
-    fn modify(&mut self, now: Moment, line: u64) -> Verdict {
+    fn modify(&mut self, now: u64, line: u64) -> Granted {
         self.is_loud();
         if self.buffers[self.running.cpu as usize].is_empty() && !self.is_late(line) {
             self.buffered = None;
             return self.needs(now, line, Need::Write, 0);
         }
-        match self.needs(now, line, Need::Read, 0) {
-            Verdict::Go => self.buffer(now),
-            Verdict::Stop => Verdict::Stop,
-        }
+        self.needs(now, line, Need::Read, 0)?;
+        self.buffer(now)
     }
 
     /// Whether a plain store to the line becomes visible at once.
@@ -441,9 +429,8 @@ impl<M: Memory> Fabric<M> {
     }
 
     /// The other line of the access at hand to `line`, if it has one.
-    fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
-        let (_, lines) =
-            self.running.crossed.filter(|(instructions, _)| *instructions == now.instructions)?;
+    fn other_line(&self, now: u64, line: u64) -> Option<u64> {
+        let (_, lines) = self.running.crossed.filter(|(instructions, _)| *instructions == now)?;
         lines.contains(&line).then(|| if lines[0] == line { lines[1] } else { lines[0] })
     }
 
@@ -456,13 +443,13 @@ impl<M: Memory> Fabric<M> {
     }
     /// No memory is there, and no core has a line of it: loads see zero, stores are lost.
     #[cold]
-    fn outside(&mut self, now: Moment) -> Verdict {
+    fn outside(&mut self, now: u64) -> Granted {
         self.is_loud();
         self.charge(now, self.machine.costs.line.memory_ps);
-        Verdict::Go
+        Ok(())
     }
 
-    fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
+    fn atomic(&mut self, now: u64, line: u64) -> Granted {
         if !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, Why::Drain);
         }
@@ -471,17 +458,19 @@ impl<M: Memory> Fabric<M> {
         self.needs(now, line, Need::Write, self.machine.costs.rmw_ps)
     }
 
-    fn touch_any(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
-        if let Some(noted) = &mut self.noted
+    fn touch_any(&mut self, now: u64, line: u64, access: Access) -> Granted {
+        if let Some(step) = &mut self.step
             && !self.lines.is_private(line)
         {
-            noted.note(line * LINE, access);
+            step.note(line * LINE, access);
         }
         if access != Access::Read {
-            (self.running.now, self.running.access_ps) = (now.instructions, self.time_ps(now.instructions));
+            (self.running.now, self.running.access_ps) = (now, self.time_ps(now));
         }
+        // Those that the CPU has woken come first.
+        let has_told = self.running.part_told || self.running.told.is_some_and(|told| told < now);
         match access {
-            _ if self.has_told(now) => self.stop(now, Why::Turn),
+            _ if has_told => self.stop(now, Why::Turn),
             // A trial only reads.
             _ if self.running.dry && (access.writes() || !self.lines.exists(line)) => {
                 self.stop(now, Why::Turn)
@@ -497,14 +486,14 @@ impl<M: Memory> Fabric<M> {
 
 impl<M: Memory> Bus for Fabric<M> {
     #[inline]
-    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
+    fn touch(&mut self, now: u64, line: u64, access: Access) -> Granted {
         let line = line / LINE;
-        if self.touch_own(now, line, access) { Verdict::Go } else { self.touch_any(now, line, access) }
+        if self.touch_own(now, line, access) { Ok(()) } else { self.touch_any(now, line, access) }
     }
 
     #[cold]
-    fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE)));
+    fn crosses(&mut self, now: u64, lines: [u64; 2], access: Access) {
+        self.running.crossed = Some((now, lines.map(|line| line / LINE)));
         if access == Access::Atomic && !self.running.dry {
             // No cache can hold both parts: they go to memory.
             self.charge(now, self.machine.costs.line.memory_ps);
@@ -535,39 +524,38 @@ impl<M: Memory> Bus for Fabric<M> {
         }
     }
 
-    fn clock(&mut self, now: Moment) -> u64 {
+    fn clock(&mut self, now: u64) -> u64 {
         self.charge(now, self.machine.costs.rdtsc_ps);
         self.rounds[self.running.cpu as usize].clock = true;
-        self.noted.iter_mut().for_each(|noted| noted.clock = true);
-        self.machine.ticks_at(self.time_ps(now.instructions))
+        self.step.iter_mut().for_each(|step| step.clock = true);
+        self.machine.ticks_at(self.time_ps(now))
     }
 
-    fn random(&mut self, now: Moment) -> Option<u64> {
+    fn random(&mut self, now: u64) -> Result<u64, Refused> {
         if self.running.dry {
-            self.stop(now, Why::Turn);
-            return None;
+            return self.stop(now, Why::Turn).map(|()| 0);
         }
         self.is_loud();
         // One generator serves all cores: it is about as far as memory.
         self.charge(now, self.machine.costs.line.memory_ps);
-        Some(self.lines.draw([RANDOM, u64::from(now.cpu), now.instructions]))
+        Ok(self.lines.draw([RANDOM, self.running.cpu.into(), now]))
     }
 
     #[inline]
-    fn pause(&mut self, now: Moment) -> Verdict {
-        let begins_ps = self.time_ps(now.instructions);
+    fn pause(&mut self, now: u64) -> Granted {
+        let begins_ps = self.time_ps(now);
         self.charge(now, self.machine.costs.pause_ps);
         if !self.running.dry && self.filters[self.running.cpu as usize].pause(begins_ps) {
             return self.stop(now, Why::LongLoop);
         }
         let round = self.round();
-        if !round.loud && now.instructions - round.instructions <= MOST_INSTRUCTIONS {
+        if !round.loud && now - round.instructions <= MOST_INSTRUCTIONS {
             return self.stop(now, Why::Pause);
         }
-        let behind_ps = self.time_ps(now.instructions + 1);
-        self.rounds[self.running.cpu as usize].begin(now.instructions + 1, behind_ps);
+        let behind_ps = self.time_ps(now + 1);
+        self.rounds[self.running.cpu as usize].begin(now + 1, behind_ps);
         // A stop here is one behind the instruction.
-        if behind_ps >= self.running.from.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
+        if behind_ps >= self.running.from.end_ps { self.stop(now, Why::Turn) } else { Ok(()) }
     }
 
     #[inline]
@@ -576,12 +564,12 @@ impl<M: Memory> Bus for Fabric<M> {
         (self.running.in_parts, self.running.part_told) = (true, self.running.told.is_some());
     }
 
-    fn fence(&mut self, now: Moment, drains: bool) -> Verdict {
+    fn fence(&mut self, now: u64, drains: bool) -> Granted {
         if drains && !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, if self.running.dry { Why::Turn } else { Why::Drain });
         }
         self.charge(now, self.machine.costs.fence_ps);
-        Verdict::Go
+        Ok(())
     }
 }
 

@@ -71,19 +71,6 @@ const NUMBERS: [u64; 16] = [
     1 << 47,
 ];
 
-/// Memory with tables, and a handler of all interrupts and exceptions.
-fn mapped(handler: &[u8]) -> Vec<u8> {
-    let mut ram = vec![0_u8; BYTES as usize];
-    tables::write_tables(&mut ram, 32, HANDLER, EXCEPTION_STACKS);
-    let last = 511 * 8;
-    for (table, entry) in [(PML4, POINTERS), (POINTERS, DIRECTORY), (DIRECTORY, PAGES), (PAGES, PROGRAMS[1])]
-    {
-        ram.store(table + last, 8, entry | RIGHTS);
-    }
-    write(&mut ram, HANDLER, handler);
-    ram
-}
-
 /// As much of `bytes` as there is memory for.
 fn write(ram: &mut [u8], at: u64, bytes: &[u8]) {
     let place = ram.iter_mut().skip(at as usize);
@@ -114,7 +101,15 @@ impl Guest {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let mut memory = mapped(HANDLERS[usize::from(choices & 3)]);
+        let mut memory = vec![0_u8; BYTES as usize];
+        tables::write_tables(&mut memory, 32, HANDLER, EXCEPTION_STACKS);
+        // To the last page of all addresses.
+        for (table, entry) in
+            [(PML4, POINTERS), (POINTERS, DIRECTORY), (DIRECTORY, PAGES), (PAGES, PROGRAMS[1])]
+        {
+            memory.store(table + 511 * 8, 8, entry | RIGHTS);
+        }
+        write(&mut memory, HANDLER, HANDLERS[usize::from(choices & 3)]);
         let cpus = [0, 1].map(|number: usize| {
             let (place, _, numbers) = heads[number];
             let (rip, at) = match place >> 1 & 3 {
@@ -171,9 +166,7 @@ fn execute(bytes: &[u8]) {
 
 fn run(guest: &Guest, parks: bool) -> GuestEnd {
     let mut board = Board::new(Arc::clone(&MACHINE), guest.memory.clone(), &[]);
-    if !parks {
-        board.parks = false;
-    }
+    board.parks = parks;
     let slots = [0, guest.second];
     let slots = &slots[..if guest.alone { 1 } else { 2 }];
     for (number, slot) in slots.iter().copied().enumerate() {

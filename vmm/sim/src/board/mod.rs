@@ -17,10 +17,9 @@
 //!
 //! *Spinning costs nothing.* A CPU that comes from one PAUSE to the next with the same registers, and has only read lines that
 //! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
-//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
+//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`loops`).
 
 mod ahead;
-mod alarm;
 mod alike;
 mod fabric;
 #[cfg(any(test, fuzzing))]
@@ -39,15 +38,15 @@ use crate::cpu::bus::{Event, LINE};
 use crate::cpu::code::{self, Code};
 use crate::cpu::state::Cpu;
 use crate::lines::Lines;
-use crate::machine::work_loop::ROUND;
+use crate::machine::loops::ROUND;
 use crate::machine::{Machine, PauseLimits, Smt};
 
-pub use crate::machine::work_loop::WorkLoop;
+pub use crate::machine::loops::WorkLoop;
 use alike::Alike;
 use fabric::{Fabric, From, Why};
 use spin::{Last, Parked};
 use witness::Spent;
-pub use witness::{SpentOn, Step, Witness};
+pub use witness::{SpentOn, Step, Watching, Witness};
 
 /// Guest memory, as the CPUs of a board read and write it.
 pub trait Memory {
@@ -108,10 +107,6 @@ pub enum What {
     PauseLoop,
 }
 
-/// Tag of a CPU's request: the purpose of the line.
-const FOR_AN_INSTRUCTION: u64 = 0;
-const FOR_A_STORE: u64 = 1;
-
 /// How far a CPU may come ahead of whatever is due next, at work that no other CPU has seen anything of so far. When another one
 /// looks for the first time at what it does there, it may see what is this far in the future.
 const MOST_AHEAD_PS: u64 = 200_000;
@@ -126,8 +121,8 @@ const MOST_INSTRUCTIONS: u64 = 1024;
 /// Due events, in the order in which those of one time take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A transfer of a line completes: the one for this request.
-    Line { line: u64, request: u64 },
+    /// The transfer of a line completes.
+    Line(u64),
     /// The CPU of a slot goes on, unless that has changed since.
     Cpu { slot: u32, token: u64 },
     /// Its alarm, unless it was set anew.
@@ -203,6 +198,12 @@ impl Slot {
             (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Issue) => 0,
         }
     }
+
+    /// Takes back what is due of its alarm.
+    fn forget_alarm(&mut self) {
+        self.alarm_token += 1;
+        (self.alarm_rang, self.alarm_is_due) = (false, false);
+    }
 }
 
 /// See the module.
@@ -229,7 +230,7 @@ pub struct Board<M> {
     /// Work that all CPUs have done in loops that stand for it, as the time that it takes a core with one busy thread.
     pub worked_ps: u64,
     /// Looks at all CPUs.
-    pub witness: Option<Box<dyn Witness>>,
+    pub witness: Option<Watching>,
     /// The witness has stopped the CPU that runs.
     stopped: Option<u64>,
 }
@@ -295,12 +296,6 @@ impl<M: Memory> Board<M> {
     /// The memory, to be written by the host: [`Self::host_wrote`] has to follow.
     pub fn memory_mut(&mut self) -> &mut M {
         &mut self.fabric.memory
-    }
-
-    /// Transfers of lines that have completed.
-    #[must_use]
-    pub fn transfers(&self) -> u64 {
-        self.fabric.lines.transfers
     }
 
     /// The host has written the line of this address: no core has it now.
@@ -400,9 +395,11 @@ impl<M: Memory> Board<M> {
             self.due.pop();
             self.now_ps = self.now_ps.max(at_ps);
             let happening = match due {
-                Due::Line { line, request } => self.line_comes((line, request), at_ps, until_ps, stop),
+                Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
-                    let exits = self.exits_at(slot, at_ps);
+                    // It is parked, and comes to a PAUSE that leaves the guest.
+                    let parked = self.slots[slot as usize].parked.as_ref();
+                    let exits = parked.is_some_and(|parked| parked.exits_ps == Some(at_ps));
                     self.unpark_before(slot, at_ps);
                     if exits { self.pause_loop(slot) } else { self.execute(slot, [None; 2], until_ps, stop) }
                 }
@@ -481,7 +478,12 @@ impl<M: Memory> Board<M> {
             self.fabric.begin(slot, &from);
             self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
-            let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
+            let limit = from.instructions + most;
+            let event = if self.spent.is_none() && self.witness.is_none() {
+                cpu.run(&mut self.code, &mut self.fabric, limit)
+            } else {
+                self.run_watched(slot, &mut cpu, limit)
+            };
             let now_ps = self.fabric.time_ps(cpu.instructions);
             self.executed += cpu.instructions - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
@@ -521,20 +523,6 @@ impl<M: Memory> Board<M> {
                 break None;
             }
         };
-        self.stops(slot, cpu, happening)
-    }
-
-    /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it.
-    #[inline]
-    fn run_cpu(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {
-        if self.spent.is_none() && self.witness.is_none() {
-            return cpu.run(&mut self.code, &mut self.fabric, limit);
-        }
-        self.run_watched(slot, cpu, limit)
-    }
-
-    /// The CPU of a slot does not execute on for now, with this to be told to the driver unless its alarm has rung.
-    fn stops(&mut self, slot: u32, cpu: Box<Cpu>, happening: Option<Happening>) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
         place.cpu = Some(cpu);
         let rings = place.state == SlotState::Due && std::mem::take(&mut place.alarm_rang);
@@ -546,7 +534,7 @@ impl<M: Memory> Board<M> {
     fn wait_for(&mut self, slot: u32, why: Why, now_ps: u64) {
         match why {
             Why::Line { line, need, other } => {
-                self.request(slot, now_ps, line, need, FOR_AN_INSTRUCTION);
+                self.request(slot, now_ps, (line, need), false);
                 let place = &mut self.slots[slot as usize];
                 (place.state, place.other) = (SlotState::Line, other);
             }
@@ -555,14 +543,54 @@ impl<M: Memory> Board<M> {
             Why::Turn | Why::Pause | Why::LongLoop | Why::Nothing => self.schedule(slot, now_ps),
         }
     }
+
+    /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.
+    pub fn set_alarm(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        // A driver sets it again after each exit: there may be any number of them before it rings.
+        if place.alarm_is_due && place.alarm_ps == at_ps {
+            return;
+        }
+        place.forget_alarm();
+        (place.alarm_ps, place.alarm_is_due) = (at_ps, true);
+        let due = Due::Alarm { slot, token: place.alarm_token };
+        self.enter(at_ps.max(self.now_ps), due);
+    }
+
+    /// [`Self::set_alarm`], unless it rings before that.
+    pub fn set_alarm_by(&mut self, slot: u32, at_ps: u64) {
+        let place = &self.slots[slot as usize];
+        let is_soon = place.alarm_rang || place.alarm_is_due && place.alarm_ps <= at_ps;
+        if !is_soon {
+            self.set_alarm(slot, at_ps);
+        }
+    }
+
+    fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
+        let place = &mut self.slots[slot as usize];
+        place.alarm_is_due = false;
+        match place.state {
+            // It rings as soon as the CPU comes to an end of what it waits for.
+            SlotState::Still | SlotState::Line | SlotState::Drain | SlotState::Full => {
+                place.alarm_rang = place.cpu.is_some();
+                return None;
+            }
+            SlotState::Parked => {
+                self.unpark_before(slot, at_ps);
+                self.slots[slot as usize].at_ps = at_ps;
+            }
+            SlotState::Due => {}
+        }
+        let place = &mut self.slots[slot as usize];
+        (place.state, place.token, place.alarm_ps) = (SlotState::Still, place.token + 1, u64::MAX);
+        let at_ps = place.at_ps.max(at_ps);
+        self.spend_here(slot, false, at_ps);
+        Some(Happening { cpu: slot, at_ps, what: What::Alarm })
+    }
+
     /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
     pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
         self.fabric.filters[slot as usize].limits = limits;
-    }
-
-    /// Whether the CPU of the slot is parked, and comes at `at_ps` to a PAUSE that leaves the guest.
-    fn exits_at(&self, slot: u32, at_ps: u64) -> bool {
-        self.slots[slot as usize].parked.as_ref().is_some_and(|parked| parked.exits_ps == Some(at_ps))
     }
 
     /// The CPU of the slot stands behind a PAUSE that has left the guest.
@@ -619,5 +647,20 @@ mod tests {
         );
         assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
         assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
+    }
+
+    #[test]
+    fn the_last_call_for_an_alarm_counts_unless_one_rings_before() {
+        let machine = Arc::new(presets()[0].machine());
+        let mut board = Board::new(machine, vec![0_u8; 1 << 12], &[]);
+        (0..10_000).for_each(|_| board.set_alarm(0, 1_000_000));
+        assert_eq!(board.due.len(), 1);
+        board.set_alarm(0, 2_000_000);
+        board.set_alarm(0, 1_000_000);
+        assert_eq!(board.due.len(), 3, "only calls for another time take memory");
+        board.set_alarm_by(0, 2_000_000);
+        assert_eq!(board.slots[0].alarm_ps, 1_000_000);
+        board.set_alarm_by(0, 500_000);
+        assert_eq!(board.slots[0].alarm_ps, 500_000);
     }
 }

@@ -17,7 +17,7 @@ use crate::cpu::op::Effect;
 use crate::cpu::state::{Cpu, Stand};
 use crate::lines::Need;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Point};
 use super::alike::{Alike, Counters};
 use super::fabric::{From, Why};
 use super::{Board, Memory, SlotState};
@@ -27,12 +27,10 @@ const MOST_INSTRUCTIONS: u64 = 128;
 /// How often in a row it is looked into what registers that differ are for.
 const MOST_TRIES: u32 = 4;
 
-/// A CPU at a PAUSE.
+/// A CPU at its last PAUSE.
 #[derive(Debug)]
 pub(super) struct Last {
-    stand: Stand,
-    at_ps: u64,
-    instructions: u64,
+    point: Point,
     /// Failed looks at the purpose of registers.
     tries: u32,
 }
@@ -95,30 +93,31 @@ impl<M: Memory> Board<M> {
     /// The CPU stands behind a PAUSE at the end of a quiet round. Whether it is parked.
     pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
         let at_ps = self.slots[slot as usize].at_ps;
-        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions, tries: 0 };
+        let here = Point { stand: cpu.stand(), at_ps, instructions: cpu.instructions };
+        let mut tries = 0;
         let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
-        let last = last.filter(|last| round.instructions == last.instructions);
+        let last = last.filter(|last| round.instructions == last.point.instructions);
         let clock = round.clock;
         let parked = match &last {
-            Some(last) if last.stand.rip != here.stand.rip => None,
-            Some(last) if clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
-            Some(last) if last.stand == here.stand => {
+            Some(Last { point, .. }) if point.stand.rip != here.stand.rip => None,
+            Some(Last { point, .. }) if clock => self.clocked(slot, cpu, from, (point, &here), end_ps),
+            Some(Last { point, .. }) if point.stand == here.stand => {
                 let round = RoundEnd {
                     stand: here.stand.clone(),
-                    round_ps: at_ps - last.at_ps,
-                    instructions: here.instructions - last.instructions,
+                    round_ps: at_ps - point.at_ps,
+                    instructions: here.instructions - point.instructions,
                     reads: round.reads.clone(),
                 };
                 Some(Parked::in_rounds(at_ps, round))
             }
             Some(last) if last.tries < MOST_TRIES => {
-                here.tries = last.tries + 1;
-                self.counted(slot, cpu, from, (last, &here))
+                tries = last.tries + 1;
+                self.counted(slot, cpu, from, (&last.point, &here))
             }
             Some(last) => {
-                here.tries = last.tries;
+                tries = last.tries;
                 None
             }
             None => None,
@@ -127,7 +126,7 @@ impl<M: Memory> Board<M> {
             last.as_ref()?;
             self.unlike(slot, cpu, &From { at_ps, ..*from })
         });
-        self.slots[slot as usize].last = Some(here);
+        self.slots[slot as usize].last = Some(Last { point: here, tries });
         let Some(mut parked) = parked else { return false };
         // A line that was lost after the round had read it is not announced again.
         if !parked.round.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
@@ -165,7 +164,7 @@ impl<M: Memory> Board<M> {
         slot: u32,
         cpu: &mut Cpu,
         from: &From,
-        (last, here): (&Last, &Last),
+        (last, here): (&Point, &Point),
     ) -> Option<Parked> {
         // Whether more differs is seen before the round is tried.
         last.stand.differs_in(&here.stand).filter(|differ| *differ != 0)?;
@@ -185,7 +184,7 @@ impl<M: Memory> Board<M> {
         slot: u32,
         cpu: &mut Cpu,
         from: &From,
-        (last, here): (&Last, &Last),
+        (last, here): (&Point, &Point),
         end_ps: u64,
     ) -> Option<Parked> {
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
@@ -318,13 +317,12 @@ impl<M: Memory> Board<M> {
         cpu.instructions += rounds * parked.round.instructions;
         if let Some(ahead) = &parked.ahead {
             let place = &mut self.slots[slot as usize];
-            let ((stand, at_ps, instructions), tried) = ahead.after(rounds);
-            cpu.go_back(&stand, instructions);
-            place.at_ps = at_ps;
+            let (point, tried) = ahead.after(rounds);
+            cpu.go_back(&point.stand, point.instructions);
+            place.at_ps = point.at_ps;
             place.learn(ahead, rounds, tried);
             // These rounds were not alike: what the registers are for is not asked again.
-            let (at_ps, instructions) = (place.at_ps, cpu.instructions);
-            place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
+            place.last = Some(Last { point, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
         if *parked.counters != Counters::default() {

@@ -12,43 +12,48 @@ use crate::lines::Need;
 use crate::machine::Ownership;
 
 use super::fabric::{Fabric, Store};
-use super::{Board, Due, FOR_A_STORE, Happening, Memory, SlotState};
+use super::{Board, Due, Happening, Memory, SlotState};
 
 impl<M: Memory> Board<M> {
-    pub(super) fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        if let Some(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
-            self.enter(transfer.completes_ps, Due::Line { line, request: transfer.request });
+    /// Asks for a line, for a store of the slot's buffer or else for an instruction.
+    pub(super) fn request(&mut self, slot: u32, now_ps: u64, (line, need): (u64, Need), for_store: bool) {
+        if let Some(completes_ps) = self.fabric.lines.request(now_ps, (slot, line, need), for_store) {
+            self.enter(completes_ps, Due::Line(line));
         }
     }
 
-    /// The transfer of a line for a request has come to its end.
+    /// The transfer of a line has come to its end.
     pub(super) fn line_comes(
         &mut self,
-        (line, request): (u64, u64),
+        line: u64,
         at_ps: u64,
         until_ps: u64,
         stop: &AtomicBool,
     ) -> Option<Happening> {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        let (served, next) = lines.complete(machine, at_ps, (line, request));
-        if let Some(next) = next {
-            self.enter(next.completes_ps, Due::Line { line, request: next.request });
+        let (served, next) = self.fabric.lines.complete(at_ps, line);
+        if let Some(completes_ps) = next {
+            self.enter(completes_ps, Due::Line(line));
         }
         if served.need == Need::Write {
             for watcher in self.fabric.lines.take_watchers(line, served.cpu) {
                 self.wake(watcher, line, self.now_ps);
             }
         }
-        if served.tag == FOR_A_STORE {
+        if served.for_store {
             self.store_done(served.cpu, line, at_ps);
             return None;
         }
         let place = &mut self.slots[served.cpu as usize];
         place.at_ps = place.at_ps.max(at_ps);
         let other = place.other.take();
-        if let Some(other) = other {
-            self.seize_other(served.cpu, other, served.need);
+        // It has come for an instruction that needs another one in the same way. A reader sees the memory as it is, wherever that is.
+        if let Some(other) = other
+            && served.need == Need::Write
+            && self.fabric.lines.exists(other)
+        {
+            for watcher in self.fabric.lines.seize(self.now_ps, served.cpu, other) {
+                self.wake(watcher, other, self.now_ps);
+            }
         }
         self.execute(served.cpu, [Some(line), other], until_ps, stop)
     }
@@ -64,17 +69,7 @@ impl<M: Memory> Board<M> {
         }
         told
     }
-    /// A line has come, for an instruction that needs another one in the same way.
-    #[cold]
-    pub(super) fn seize_other(&mut self, slot: u32, other: u64, need: Need) {
-        // A reader sees the memory as it is, wherever the line is.
-        if need == Need::Read || !self.fabric.lines.exists(other) {
-            return;
-        }
-        for watcher in self.fabric.lines.seize(self.now_ps, slot, other) {
-            self.wake(watcher, other, self.now_ps);
-        }
-    }
+
     /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
     /// that takes is a part of what the exit costs.
     pub fn drain(&mut self, slot: u32) {
@@ -101,7 +96,7 @@ impl<M: Memory> Board<M> {
         place.storing = true;
         let at_ps = first.at_ps.max(self.now_ps);
         match self.fabric.late_ps(slot, &first) {
-            0 => self.request(slot, at_ps, first.line(), Need::Write, FOR_A_STORE),
+            0 => self.request(slot, at_ps, (first.line(), Need::Write), true),
             late_ps => self.enter(at_ps + late_ps, Due::Store(slot)),
         }
     }
@@ -109,7 +104,7 @@ impl<M: Memory> Board<M> {
     /// A late store has waited for long enough, unless the buffer has been drained meanwhile.
     pub(super) fn send_store(&mut self, slot: u32, at_ps: u64) {
         match self.fabric.buffers[slot as usize].front().map(Store::line) {
-            Some(line) => self.request(slot, at_ps, line, Need::Write, FOR_A_STORE),
+            Some(line) => self.request(slot, at_ps, (line, Need::Write), true),
             None => self.slots[slot as usize].storing = false,
         }
     }
@@ -166,7 +161,7 @@ impl<M: Memory> Board<M> {
             let asked = &mut self.slots[slot as usize].asked;
             if !asked.contains(&store.line()) && !self.fabric.owns(self.now_ps, slot, store.line()) {
                 asked.push(store.line());
-                self.request(slot, store.at_ps.max(self.now_ps), store.line(), Need::Write, FOR_A_STORE);
+                self.request(slot, store.at_ps.max(self.now_ps), (store.line(), Need::Write), true);
             }
         }
     }

@@ -63,39 +63,14 @@ pub trait Witness {
 }
 
 /// A witness that its owner still reads after the board has it.
-impl<W: Witness> Witness for Rc<RefCell<W>> {
-    fn wants_steps(&self, at_ps: u64) -> bool {
-        self.borrow().wants_steps(at_ps)
-    }
-
-    fn step(&mut self, step: &Step) {
-        self.borrow_mut().step(step);
-    }
-
-    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
-        self.borrow_mut().stands(cpu, at_ps)
-    }
-
-    fn is_done(&self) -> bool {
-        self.borrow().is_done()
-    }
-}
-
-/// Effects of the current instruction, as far as others may notice.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Noted {
-    pub(super) shared: Option<Access>,
-    pub(super) clock: bool,
-    /// Address of the page of the stack, whose lines do not count.
-    pub(super) stack: u64,
-}
+pub type Watching = Rc<RefCell<dyn Witness>>;
 
 const PAGE: u64 = 4096;
 
-impl Noted {
-    /// An access to a line that more than one core has used.
+impl Step {
+    /// An access to a line that more than one core has used. Lines of the stack's page do not count.
     pub(super) fn note(&mut self, address: u64, access: Access) {
-        if address & !(PAGE - 1) != self.stack {
+        if address / PAGE != self.rsp / PAGE {
             self.shared = self.shared.max(Some(access));
         }
     }
@@ -143,15 +118,15 @@ impl<M: Memory> Board<M> {
             let at_ps = self.fabric.time_ps(before);
             let mut next = limit;
             let mut told = false;
-            self.witness.take_if(|witness| witness.is_done());
-            if let Some(witness) = &mut self.witness {
+            self.witness.take_if(|witness| witness.borrow().is_done());
+            if let Some(witness) = &self.witness {
                 if before >= cpu.asked_at {
-                    self.stopped = witness.stands(cpu, at_ps);
+                    self.stopped = witness.borrow_mut().stands(cpu, at_ps);
                     if self.stopped.is_some() {
                         return Event::Limit;
                     }
                 }
-                told = witness.wants_steps(at_ps);
+                told = witness.borrow().wants_steps(at_ps);
                 if cpu.asked_at > before {
                     next = next.min(cpu.asked_at);
                 }
@@ -159,29 +134,26 @@ impl<M: Memory> Board<M> {
             if told || self.spent.is_some() {
                 next = next.min(before + 1);
             }
-            self.fabric.noted = told.then_some(Noted { stack: rsp & !(PAGE - 1), ..Noted::default() });
+            self.fabric.step = told.then(|| Step {
+                number: cpu.number,
+                rip,
+                rsp,
+                instructions: before,
+                at_ps,
+                ended_ps: at_ps,
+                entered_ps: self.slots[slot as usize].entered_ps,
+                shared: None,
+                clock: false,
+                exits: false,
+            });
             let event = cpu.run(&mut self.code, &mut self.fabric, next);
             let ended_ps = self.fabric.time_ps(cpu.instructions);
             self.spend(slot, rip, false, ended_ps);
-            if let (Some(noted), Some(witness)) = (self.fabric.noted.take(), &mut self.witness)
+            if let (Some(step), Some(witness)) = (self.fabric.step.take(), &self.witness)
                 && cpu.instructions > before
             {
                 let exits = matches!(event, Event::Out { .. } | Event::Halt);
-                let Noted { shared, clock, .. } = noted;
-                let (number, entered_ps) = (cpu.number, self.slots[slot as usize].entered_ps);
-                let instructions = before;
-                witness.step(&Step {
-                    number,
-                    rip,
-                    rsp,
-                    instructions,
-                    at_ps,
-                    ended_ps,
-                    entered_ps,
-                    shared,
-                    clock,
-                    exits,
-                });
+                witness.borrow_mut().step(&Step { ended_ps, exits, ..step });
             }
             // An NMI ends it early.
             if event != Event::Limit || cpu.instructions >= limit || cpu.instructions < next {

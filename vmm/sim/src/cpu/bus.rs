@@ -26,37 +26,26 @@ impl Access {
     }
 }
 
-/// The driver's answer to an access.
+/// An access is not done now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
+/// for the accesses of the same instruction that were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is done now.
-    Go,
-    /// Not now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
-    /// for the accesses of the same instruction that were granted.
-    Stop,
-}
+pub struct Refused;
 
-/// The CPU that asks, and its progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// [`Cpu::id`](crate::Cpu::id).
-    pub cpu: u32,
-    /// Instructions that it has completed in its life.
-    pub instructions: u64,
-}
+/// The driver's answer to an access, which is done now unless it is refused.
+pub type Granted = Result<(), Refused>;
 
 /// The machine around a CPU: memory, and what a driver charges for it.
 ///
-/// The interpreter is compiled for one such type, so that the methods cost what they do and no call. What is granted
-/// by [`Verdict::Go`] takes place at once, before the next question of this or any other CPU: a driver that lets CPUs
-/// run one at a time and stops them where others could see the difference gets a sequentially consistent machine.
+/// The interpreter is compiled for one such type, so that the methods cost what they do and no call. `now` is the number of instructions
+/// that the CPU has completed in its life. What is granted takes place at once, before the next question of this or any other CPU: a
+/// driver that lets CPUs run one at a time and stops them where others could see the difference gets a sequentially consistent machine.
 pub trait Bus: Sized {
     /// The CPU is about to access the line at `line`, a physical address. Accesses that cross into another line ask for
     /// both, the lower first. Lines that instructions are read from are not asked for.
-    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
+    fn touch(&mut self, now: u64, line: u64, access: Access) -> Granted;
 
     /// The CPU is about to access these two lines by one operand, and asks for both next.
-    fn crosses(&mut self, _now: Moment, _lines: [u64; 2], _access: Access) {}
+    fn crosses(&mut self, _now: u64, _lines: [u64; 2], _access: Access) {}
 
     /// `bytes` (1 to 8) of memory, the first one lowest. They have been granted and lie in one page.
     fn load(&mut self, physical: u64, bytes: usize) -> u64;
@@ -65,21 +54,21 @@ pub trait Bus: Sized {
     fn store(&mut self, physical: u64, bytes: usize, value: u64);
 
     /// Reading of RDTSC.
-    fn clock(&mut self, now: Moment) -> u64;
+    fn clock(&mut self, now: u64) -> u64;
 
-    /// A number for RDRAND and RDSEED: always the same one for an instruction that begins anew. `None` stops the CPU before it.
-    fn random(&mut self, now: Moment) -> Option<u64> {
-        Some(now.instructions.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    /// A number for RDRAND and RDSEED: always the same one for an instruction that begins anew.
+    fn random(&mut self, now: u64) -> Result<u64, Refused> {
+        Ok(now.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// PAUSE. After [`Verdict::Stop`] the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).
-    fn pause(&mut self, _now: Moment) -> Verdict {
-        Verdict::Go
+    /// PAUSE. If it is refused, the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).
+    fn pause(&mut self, _now: u64) -> Granted {
+        Ok(())
     }
 
     /// A fence, for which stores have to be visible if it `drains`: all but LFENCE. A stop comes before it, as with accesses.
-    fn fence(&mut self, _now: Moment, _drains: bool) -> Verdict {
-        Verdict::Go
+    fn fence(&mut self, _now: u64, _drains: bool) -> Granted {
+        Ok(())
     }
 
     /// An element of a repeated string instruction is complete: if a later one is stopped, the instruction does not begin anew with

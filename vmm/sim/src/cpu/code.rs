@@ -81,20 +81,20 @@ impl<B> Default for Code<B> {
     }
 }
 
-impl<B> std::fmt::Debug for Code<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Code").field("blocks", &self.blocks.len()).field("pages", &self.pages.len()).finish()
-    }
-}
-
 impl<B: Bus> Code<B> {
-    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`, until the driver
-    /// has them pass it ([`Cpu::passes`]) or go on elsewhere.
+    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`: the driver has
+    /// them go on elsewhere.
     pub fn watch(&mut self, address: u64) {
         self.watched.insert(address);
         for page in 0..self.pages.len() {
             self.forget(page);
         }
+    }
+
+    /// Number of blocks, and of pages with code, that are kept.
+    #[must_use]
+    pub fn kept(&self) -> (usize, usize) {
+        (self.blocks.len(), self.pages.len())
     }
 
     pub(crate) fn is_watched(&self, address: u64) -> bool {

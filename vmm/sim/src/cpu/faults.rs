@@ -1,6 +1,6 @@
 //! Exceptions and interrupts, on their way through the IDT (Intel SDM vol. 3, 6.14).
 
-use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Refused};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
 use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
 use crate::cpu::tlb::PAGE;
@@ -38,18 +38,15 @@ impl Cpu {
         let physical = match cached {
             Some(physical) => physical,
             None => {
-                let found = self.walk(bus, address, access.into(), 0)?;
+                let found = self.walk(bus, address, Some(access), 0)?;
                 if !writes {
                     self.tlb.insert(0, address, found.frame, false, found.inside);
                 }
                 found.frame | address & (PAGE - 1)
             }
         };
-        let now = Moment { cpu: self.id, instructions: self.instructions };
-        match bus.touch(now, physical & !(LINE - 1), access) {
-            Verdict::Go => Ok(physical),
-            Verdict::Stop => Err(Out::Stopped),
-        }
+        let granted = bus.touch(self.instructions, physical & !(LINE - 1), access);
+        granted.map(|()| physical).map_err(|Refused| Out::Stopped)
     }
 
     /// Four bytes of a table, read with the rights of ring 0.
@@ -58,7 +55,7 @@ impl Cpu {
         Ok(bus.load(at, 4) as u32)
     }
 
-    fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Out> {
+    pub(crate) fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, Out> {
         let low = self.system_word(bus, address)?;
         let high = self.system_word(bus, address.wrapping_add(4))?;
         Ok(u64::from(high) << 32 | u64::from(low))
@@ -137,14 +134,5 @@ impl Cpu {
         self.rip = gate.handler;
         self.flags.system &= !(TRAP | NESTED | RESUME | if gate.is_trap { 0 } else { INTERRUPTS });
         Ok(())
-    }
-
-    /// Delivers an interrupt, or an NMI, between two instructions. Whether one may come is the driver's business.
-    ///
-    /// # Errors
-    /// [`Event::Stopped`] if the bus stopped it: nothing has changed. [`Event::ShutDown`] if it cannot be delivered.
-    pub fn interrupt<B: Bus>(&mut self, bus: &mut B, vector: u8) -> Result<(), Event> {
-        let fault = Fault { vector, error: None };
-        self.deliver(bus, fault, Cause::Hardware, self.rip).map_err(|out| out.of_delivery(fault))
     }
 }

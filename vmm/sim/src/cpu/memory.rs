@@ -6,7 +6,7 @@
 //!                      v instruction begins anew
 //! ```
 
-use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, LINE, Refused};
 use crate::cpu::op::{Left, Op};
 use crate::cpu::state::{Cpu, Out};
 use crate::cpu::tlb::{PAGE, PAGE_BITS};
@@ -15,10 +15,10 @@ use crate::cpu::tlb::{PAGE, PAGE_BITS};
 const CROSSES: u64 = 1 << 63;
 
 impl Cpu {
-    /// How far it is, at `op`.
+    /// Instructions that it has completed before `op`.
     #[inline(always)]
-    pub(crate) fn moment<B>(&self, op: &Op<B>) -> Moment {
-        Moment { cpu: self.id, instructions: self.instructions + u64::from(op.position) }
+    pub(crate) fn before<B>(&self, op: &Op<B>) -> u64 {
+        self.instructions + u64::from(op.position)
     }
 
     #[cold]
@@ -43,10 +43,8 @@ impl Cpu {
         if address % LINE + bytes > LINE {
             return self.place_in_two_lines::<B, WRITE>(bus, op, address, bytes, access);
         }
-        match bus.touch(self.moment(op), physical & !(LINE - 1), access) {
-            Verdict::Go => Ok(physical),
-            Verdict::Stop => Err(self.leave(Out::Stopped)),
-        }
+        let granted = bus.touch(self.before(op), physical & !(LINE - 1), access);
+        granted.map(|()| physical).map_err(|Refused| self.leave(Out::Stopped))
     }
 
     #[cold]
@@ -68,11 +66,10 @@ impl Cpu {
             };
             *physical = found;
         }
-        bus.crosses(self.moment(op), physical.map(|physical| physical & !(LINE - 1)), access);
+        bus.crosses(self.before(op), physical.map(|physical| physical & !(LINE - 1)), access);
         for physical in physical {
-            if bus.touch(self.moment(op), physical & !(LINE - 1), access) == Verdict::Stop {
-                return Err(self.leave(Out::Stopped));
-            }
+            let granted = bus.touch(self.before(op), physical & !(LINE - 1), access);
+            granted.map_err(|Refused| self.leave(Out::Stopped))?;
         }
         if address >> PAGE_BITS == last >> PAGE_BITS {
             return Ok(physical[0]);

@@ -1,6 +1,6 @@
 //! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
 
-use crate::cpu::bus::{Access, Bus, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Fault, LINE, Refused};
 use crate::cpu::state::{Cpu, Out};
 
 const PRESENT: u64 = 1;
@@ -23,22 +23,6 @@ const WAS_USER: u32 = 1 << 2;
 const WAS_RESERVED: u32 = 1 << 3;
 const WAS_FETCH: u32 = 1 << 4;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent {
-    Read,
-    Write,
-    Fetch,
-}
-
-impl From<Access> for Intent {
-    fn from(access: Access) -> Self {
-        match access {
-            Access::Read | Access::Walk => Self::Read,
-            Access::Write | Access::Modify | Access::Atomic => Self::Write,
-        }
-    }
-}
-
 /// Result of a walk for one page of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Translation {
@@ -51,29 +35,28 @@ pub(crate) struct Translation {
 }
 
 impl Cpu {
-    /// Walks the tables for an access at `address` from `ring`. What a processor marks as accessed or dirty is marked.
+    /// Walks the tables for an access at `address` from `ring`; `None`: it fetches code. What a processor marks as accessed or dirty is
+    /// marked.
     pub(crate) fn walk<B: Bus>(
         &mut self,
         bus: &mut B,
         address: u64,
-        intent: Intent,
+        access: Option<Access>,
         ring: u8,
     ) -> Result<Translation, Out> {
         if (address << 16) as i64 >> 16 != address as i64 {
             return Err(Out::Fault(Fault::protection(0)));
         }
-        let now = Moment { cpu: self.id, instructions: self.instructions };
         let mut table = self.system.cr3 & FRAME;
         let mut rights = WRITABLE | USER;
         let mut executable = true;
         for level in (0..4_u32).rev() {
             let at = self.partition.place(table + (address >> (12 + 9 * level) & 0x1ff) * 8);
-            if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
-                return Err(Out::Stopped);
-            }
+            let granted = bus.touch(self.instructions, at & !(LINE - 1), Access::Walk);
+            granted.map_err(|Refused| Out::Stopped)?;
             let entry = bus.load(at, 8);
             if entry & PRESENT == 0 {
-                return Err(self.page_fault(address, intent, ring, 0));
+                return Err(self.page_fault(address, access, ring, 0));
             }
             let no_execute = self.system.efer & EFER_NO_EXECUTE != 0 && entry & NO_EXECUTE != 0;
             rights &= entry;
@@ -83,20 +66,20 @@ impl Cpu {
             // Bits of the frame that a large page must not have (but for PAT), and bit 7 of the top level.
             let reserved = if level == 3 { LARGE } else { (inside << 12) & !(1 << 12) };
             if entry & reserved != 0 {
-                return Err(self.page_fault(address, intent, ring, WAS_PRESENT | WAS_RESERVED));
+                return Err(self.page_fault(address, access, ring, WAS_PRESENT | WAS_RESERVED));
             }
             if !is_page {
                 self.mark(bus, at, entry, ACCESSED)?;
                 table = entry & FRAME;
                 continue;
             }
-            if !self.permits(rights, executable, intent, ring) {
-                return Err(self.page_fault(address, intent, ring, WAS_PRESENT));
+            if !self.permits(rights, executable, access, ring) {
+                return Err(self.page_fault(address, access, ring, WAS_PRESENT));
             }
-            let marks = if intent == Intent::Write { ACCESSED | DIRTY } else { ACCESSED };
+            let marks = if access.is_some_and(Access::writes) { ACCESSED | DIRTY } else { ACCESSED };
             self.mark(bus, at, entry, marks)?;
             let dirty = (entry | marks) & DIRTY != 0;
-            let writable = dirty && self.permits(rights, true, Intent::Write, ring);
+            let writable = dirty && self.permits(rights, true, Some(Access::Write), ring);
             let within = address & (inside << 12);
             return Ok(Translation {
                 frame: self.partition.place(entry & FRAME & !(inside << 12) | within),
@@ -107,15 +90,14 @@ impl Cpu {
         unreachable!("the lowest level holds pages")
     }
 
-    fn permits(&self, rights: u64, executable: bool, intent: Intent, ring: u8) -> bool {
+    fn permits(&self, rights: u64, executable: bool, access: Option<Access>, ring: u8) -> bool {
         let user = ring == 3;
         let reachable = !user || rights & USER != 0;
         let protected = user || self.system.cr0 & CR0_WRITE_PROTECT != 0;
         reachable
-            && match intent {
-                Intent::Read => true,
-                Intent::Write => rights & WRITABLE != 0 || !protected,
-                Intent::Fetch => executable,
+            && match access {
+                Some(access) => !access.writes() || rights & WRITABLE != 0 || !protected,
+                None => executable,
             }
     }
 
@@ -124,24 +106,21 @@ impl Cpu {
         if entry & marks == marks {
             return Ok(());
         }
-        let now = Moment { cpu: self.id, instructions: self.instructions };
-        if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
-            return Err(Out::Stopped);
-        }
+        let granted = bus.touch(self.instructions, at & !(LINE - 1), Access::Atomic);
+        granted.map_err(|Refused| Out::Stopped)?;
         bus.store(at, 8, entry | marks);
         Ok(())
     }
 
-    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> Out {
+    fn page_fault(&mut self, address: u64, access: Option<Access>, ring: u8, error: u32) -> Out {
         self.system.cr2 = address;
-        let intent = match intent {
-            Intent::Read => 0,
-            Intent::Write => WAS_WRITE,
+        let kind = match access {
+            Some(access) if access.writes() => WAS_WRITE,
             // Only told apart where pages can be closed to fetches.
-            Intent::Fetch if self.system.efer & EFER_NO_EXECUTE != 0 => WAS_FETCH,
-            Intent::Fetch => 0,
+            None if self.system.efer & EFER_NO_EXECUTE != 0 => WAS_FETCH,
+            _ => 0,
         };
         let user = if ring == 3 { WAS_USER } else { 0 };
-        Out::Fault(Fault { vector: 14, error: Some(error | intent | user) })
+        Out::Fault(Fault { vector: 14, error: Some(error | kind | user) })
     }
 }

@@ -4,15 +4,15 @@ use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
 use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out};
+use crate::cpu::state::{Cpu, NMI_HANDLED, NMI_WAITS, Out, Since};
 use crate::cpu::tlb::PAGE;
 
 /// Exceptions in a row, with no instruction between them, after which they count as instructions: of a guest that means well there
 /// are a few at most, and one whose handler causes the next exception would never come to its limit.
-const MOST_IN_A_ROW: u32 = 16;
+const MOST_IN_A_ROW: u64 = 16;
 
-/// The vector of a non-maskable interrupt.
-const NMI: u8 = 2;
+/// A non-maskable interrupt, on its way as exceptions are.
+const NMI: Fault = Fault { vector: 2, error: None };
 
 impl Cpu {
     /// Executes instructions until it has completed `limit` of them in its life, or the driver has something to do.
@@ -22,8 +22,8 @@ impl Cpu {
     pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
         self.learn(code);
         if self.nmi == NMI_WAITS {
-            if let Err(event) = self.interrupt(bus, NMI) {
-                return event;
+            if let Err(out) = self.deliver(bus, NMI, Cause::Hardware, self.rip) {
+                return out.of_delivery(NMI);
             }
             self.nmi = NMI_HANDLED;
         }
@@ -102,14 +102,9 @@ impl Cpu {
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
         let most = limit - self.instructions;
-        if block.watched | self.passes {
-            return self.run_specially(block, bus);
+        if block.watched {
+            return Err(self.leave(Out::Before(Event::Reached)));
         }
-        self.run_operations(block, bus, most)
-    }
-
-    #[inline(always)]
-    fn run_operations<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, most: u64) -> Result<(), Left> {
         let ops = match block.ops.get(..most as usize) {
             Some(first) => first,
             None => &block.ops[..],
@@ -138,20 +133,6 @@ impl Cpu {
             None => block.end,
         };
         Ok(())
-    }
-
-    /// The first instruction of a block that is watched, or was so when the CPU was to pass it.
-    #[cold]
-    fn run_specially<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
-        if block.watched && !self.passes {
-            return Err(self.leave(Out::Before(Event::Reached)));
-        }
-        let before = self.instructions;
-        let ran = self.run_operations(block, bus, 1);
-        if self.instructions > before {
-            self.passes = false;
-        }
-        ran
     }
 
     /// Deals with what an operation has left: `None` if the CPU goes on.
@@ -191,12 +172,12 @@ impl Cpu {
         if let Err(out) = deliver(self) {
             return Some(out.of_delivery(first));
         }
-        let (at, count) = self.excepted;
-        let count = if at == self.instructions { count + 1 } else { 1 };
+        let Since { instructions, count } = self.excepted;
+        let count = if instructions == self.instructions { count + 1 } else { 1 };
         if count > MOST_IN_A_ROW {
             self.instructions += 1;
         }
-        self.excepted = (self.instructions, count.min(MOST_IN_A_ROW));
+        self.excepted = Since { instructions: self.instructions, count: count.min(MOST_IN_A_ROW) };
         None
     }
 
@@ -208,7 +189,7 @@ impl Cpu {
         address: u64,
         access: Access,
     ) -> Option<Event> {
-        match self.walk(bus, address, access.into(), self.ring) {
+        match self.walk(bus, address, Some(access), self.ring) {
             Err(out) => {
                 self.out = out;
                 self.resolve(code, bus)
@@ -218,15 +199,14 @@ impl Cpu {
                 let is_code = access.writes() && code.store_to(physical);
                 let writable = found.writable && (is_code || !code.holds(found.frame));
                 self.tlb.insert(self.ring, address, found.frame, writable, found.inside);
-                if is_code { self.store_to_code(code, bus) } else { None }
+                if !is_code {
+                    return None;
+                }
+                // One instruction may store to a page that holds decoded instructions.
+                let event = self.run_telling(code, bus, self.instructions + 1, &mut |_| ());
+                self.tlb.drop_writes();
+                Some(event).filter(|event| *event != Event::Limit)
             }
         }
-    }
-
-    /// Executes one instruction, which may store to a page that holds decoded instructions.
-    fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        let event = self.run_telling(code, bus, self.instructions + 1, &mut |_| ());
-        self.tlb.drop_writes();
-        Some(event).filter(|event| *event != Event::Limit)
     }
 }

@@ -127,20 +127,25 @@ pub struct Cpu {
     pub(crate) partition: Partition,
     /// Instructions that it has completed in its life, but for those of the block that it is in. A repeated string instruction is one.
     pub instructions: u64,
-    /// How many they were at its last exception, and how many exceptions came since there were fewer.
-    pub(crate) excepted: (u64, u32),
-    /// How many they were when a repeated instruction began or went on, and how many elements of it have been done since.
-    pub(crate) elements: (u64, u64),
+    /// Exceptions in a row, up to the last one.
+    pub(crate) excepted: Since,
+    /// Elements of a repeated instruction that have been done since it began or went on.
+    pub(crate) elements: Since,
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
-    /// The next instruction is executed although its address is watched: see [`Code::watch`](crate::Code::watch).
-    pub passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
     pub(crate) knows_code: u64,
     /// Bits: [`NMI_WAITS`], [`NMI_HANDLED`].
     pub(crate) nmi: u8,
+}
+
+/// How often something has happened while a CPU had completed this many instructions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Since {
+    pub(crate) instructions: u64,
+    pub(crate) count: u64,
 }
 
 /// A non-maskable interrupt waits.

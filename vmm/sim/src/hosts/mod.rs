@@ -30,17 +30,15 @@
 //! | 19 | groups | a guest weighs as one thread, as its vCPUs, or as they fit the CPUs | `scheduler` |
 //! | 20 | invalidations | a vCPU without a pCPU acknowledges them when it runs, or at once | `policy` |
 
-mod file;
 mod placing;
 mod policy;
 mod queue;
 mod scheduler;
 mod waiting;
 
-pub use file::{HostPreset, presets};
 pub use policy::{
-    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
-    scale,
+    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, HostPreset, Invalidations, Pause, PauseCounter, Poll,
+    Target, presets, scale,
 };
 pub use scheduler::{Picked, Scheduler, Ticked, Woken, Yielded};
 pub use waiting::{Boosts, Candidate, Spun};

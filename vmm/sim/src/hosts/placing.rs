@@ -7,14 +7,6 @@ const MOST_MOVED: usize = 32;
 const BUSY_FACTOR: u64 = 16;
 
 impl Scheduler {
-    fn next_random(&mut self) -> u64 {
-        // Xorshift: any full-period generator will do.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random >> 11
-    }
-
     /// Law 8 (wake-up placement): where a task wakes up that was on `last`.
     pub(super) fn wakes_on(&self, last: Option<usize>, waker: Option<usize>) -> usize {
         let Some(last) = last else {
@@ -46,7 +38,7 @@ impl Scheduler {
     /// A task that waits on `from` and may move at `now_ns`: the one with the least virtual time.
     fn movable(&self, from: usize, now_ns: u64) -> Option<u32> {
         let is_cold = |id: &u32| {
-            now_ns.saturating_sub(self.places[*id as usize].ran_until_ns) >= self.host.balance.hot_ns
+            now_ns.saturating_sub(self.tasks[*id as usize].ran_until_ns) >= self.host.balance.hot_ns
         };
         let waiting = self.queues[from].waiting(&self.tasks).filter(is_cold);
         waiting.min_by_key(|id| (self.tasks[*id as usize].v, *id))
@@ -65,8 +57,11 @@ impl Scheduler {
 
     /// Law 9 (pulls): `cpu`, which has become idle, looks for one waiting task, near first. Whether it got one, and how long that took.
     pub(super) fn pulls(&mut self, cpu: usize, now_ns: u64) -> (bool, u64) {
-        let random = self.next_random();
-        if self.host.balance.by_chance && !self.odds[cpu].tries(random) {
+        // Xorshift: any full-period generator will do.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        if self.host.balance.by_chance && !self.odds[cpu].tries(self.random >> 11) {
             return (false, 0);
         }
         let mut took_ns = 0;

@@ -7,9 +7,14 @@ use crate::hosts::policy::{Cfs, Eevdf, Fair, scale};
 /// Weight of a thread without groups.
 pub(super) const NICE_0: i64 = 1024;
 
-/// A task, as its queue sees it.
+/// A task: a vCPU's thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
+    pub(super) guest: usize,
+    /// The CPU that it is on, or was on last.
+    pub(super) cpu: Option<usize>,
+    pub(super) is_runnable: bool,
+    pub(super) ran_until_ns: u64,
     /// Virtual time.
     pub(super) v: i64,
     pub(super) deadline: i64,
@@ -36,8 +41,8 @@ pub(super) struct Queue {
     protected: i64,
     /// The current task has used up its slice, while others waited, since it was picked.
     pub(super) used_up: bool,
-    /// The next pick, as a directed yield asks.
-    buddy: Option<u32>,
+    /// Law 14 (yields): the next pick, as a directed yield asks.
+    pub(super) buddy: Option<u32>,
     /// CFS: the next pick passes this one over.
     skip: Option<u32>,
     /// The least virtual time, which never decreases.
@@ -351,11 +356,6 @@ impl Queue {
             Fair::Cfs(_) => self.skip = Some(id),
         }
     }
-
-    /// Law 14 (yields): `id`, which waits here, is to be picked next.
-    pub(super) fn hint(&mut self, id: u32) {
-        self.buddy = Some(id);
-    }
 }
 
 /// Laws 1 to 7 and 14, each with its test.
@@ -370,14 +370,10 @@ mod tests {
         vec![Task { weight: NICE_0, ..Task::default() }; count]
     }
 
-    fn queue(name: &str, cpus: u32) -> Queue {
-        let host = presets().iter().find(|preset| preset.name == name).unwrap().host();
-        Queue::new(host.fair, cpus, host.tick_ns())
-    }
-
     /// A queue on which tasks wait, the first of them running since 0.
     fn running(name: &str, count: usize) -> (Queue, Vec<Task>) {
-        let (mut queue, mut tasks) = (queue(name, 8), idle_tasks(count));
+        let host = presets().iter().find(|preset| preset.name == name).unwrap().host();
+        let (mut queue, mut tasks) = (Queue::new(host.fair, 8, host.tick_ns()), idle_tasks(count));
         (0..count as u32).for_each(|id| queue.place(&mut tasks, id, true));
         assert_eq!(queue.pick(&mut tasks, 0), Some(0));
         (queue, tasks)
@@ -416,30 +412,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_inside_a_slice_waits_for_its_end() {
-        let (mut queue, mut tasks) = running("linux-7.3", 1);
-        tasks.extend(idle_tasks(1));
-        queue.place(&mut tasks, 1, true);
-        assert!(!queue.preempts(&mut tasks, 1, MS));
-        assert!(!queue.is_over(&mut tasks, 2 * MS));
-        // The slice has 2.8 ms.
-        assert_eq!(queue.ends_ns(&tasks, 2 * MS), Some(2 * MS + 8 * MS / 10 + 1));
-        assert!(queue.is_over(&mut tasks, 28 * MS / 10 + 1));
-        assert_eq!(queue.pick(&mut tasks, 28 * MS / 10 + 1), Some(1));
-    }
-
-    #[test]
     fn a_hint_is_one_pick_if_its_target_is_eligible() {
         let (mut queue, mut tasks) = running("linux-7.3", 4);
         // All others are eligible; 1 has the earliest deadline.
-        queue.hint(3);
+        queue.buddy = Some(3);
         queue.yields(&mut tasks, 0);
         assert_eq!(queue.pick(&mut tasks, 0), Some(3));
         queue.yields(&mut tasks, 0);
         assert_eq!(queue.pick(&mut tasks, 0), Some(1), "the hint is used up");
         // The one that yielded first has negative lag now.
         assert!(!queue.is_eligible(&tasks, 0));
-        queue.hint(0);
+        queue.buddy = Some(0);
         queue.yields(&mut tasks, MS);
         assert_eq!(queue.pick(&mut tasks, MS), Some(2));
     }

@@ -17,15 +17,6 @@ pub(super) enum Request {
     Hard,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TaskPlace {
-    guest: usize,
-    /// The CPU that it is on, or was on last.
-    pub(super) cpu: Option<usize>,
-    is_runnable: bool,
-    pub(super) ran_until_ns: u64,
-}
-
 /// The outcome of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
@@ -124,7 +115,6 @@ pub struct Scheduler {
     pub(super) domains: Vec<[Vec<usize>; 4]>,
     pub(super) queues: Vec<Queue>,
     pub(super) tasks: Vec<Task>,
-    pub(super) places: Vec<TaskPlace>,
     requests: Vec<Request>,
     /// Runnable tasks of each guest.
     runnable: Vec<u32>,
@@ -139,16 +129,13 @@ impl Scheduler {
     pub fn new(host: Host, topology: &Arc<Topology>, cpus: &[u32], guests: &[u32], seed: u64) -> Self {
         let count = cpus.len() as u32;
         let of_guest = |(guest, vcpus): (usize, &u32)| {
-            let place = TaskPlace { guest, cpu: None, is_runnable: false, ran_until_ns: 0 };
-            vec![place; *vcpus as usize]
+            vec![Task { guest, weight: NICE_0, ..Task::default() }; *vcpus as usize]
         };
-        let places: Vec<TaskPlace> = guests.iter().enumerate().flat_map(of_guest).collect();
         let queue = Queue::new(host.fair, count, host.tick_ns());
         Self {
             domains: domains(topology, cpus),
             queues: vec![queue; cpus.len()],
-            tasks: vec![Task { weight: NICE_0, ..Task::default() }; places.len()],
-            places,
+            tasks: guests.iter().enumerate().flat_map(of_guest).collect(),
             requests: vec![Request::None; cpus.len()],
             runnable: vec![0; guests.len()],
             odds: vec![Odds { attempts: 1, successes: 1, ..Odds::default() }; cpus.len()],
@@ -183,23 +170,25 @@ impl Scheduler {
             Groups::Concur => NICE_0 * runnable.min(self.queues.len() as i64) / runnable,
         };
         let weight = weight.max(1);
-        let changes =
-            |id: &u32| self.places[*id as usize].guest == guest && self.tasks[*id as usize].weight != weight;
+        let changes = |id: &u32| {
+            let task = &self.tasks[*id as usize];
+            task.guest == guest && task.weight != weight
+        };
         // Tasks that run have had their time so far by the old weight.
         let current =
             (0..self.queues.len()).filter(|cpu| self.queues[*cpu].current.as_ref().is_some_and(changes));
         for cpu in current.collect::<Vec<_>>() {
             self.queues[cpu].charge(&mut self.tasks, now_ns);
         }
-        let of_guest = self.places.iter().zip(&mut self.tasks).filter(|(place, _)| place.guest == guest);
-        of_guest.for_each(|(_, task)| task.weight = weight);
+        let of_guest = self.tasks.iter_mut().filter(|task| task.guest == guest);
+        of_guest.for_each(|task| task.weight = weight);
     }
 
     fn set_runnable(&mut self, id: u32, is_runnable: bool, now_ns: u64) {
-        let place = &mut self.places[id as usize];
-        if place.is_runnable != is_runnable {
-            place.is_runnable = is_runnable;
-            let guest = place.guest;
+        let task = &mut self.tasks[id as usize];
+        if task.is_runnable != is_runnable {
+            task.is_runnable = is_runnable;
+            let guest = task.guest;
             self.weigh(guest, if is_runnable { 1 } else { -1 }, now_ns);
         }
     }
@@ -207,7 +196,7 @@ impl Scheduler {
     /// A task wakes up at `now_ns`; the one on `waker` woke it, if it was a task that did.
     pub fn wakes(&mut self, id: u32, waker: Option<usize>, now_ns: u64) -> Woken {
         self.set_runnable(id, true, now_ns);
-        let last = self.places[id as usize].cpu;
+        let last = self.tasks[id as usize].cpu;
         let stays = last.filter(|cpu| self.queues[*cpu].wake_delayed(&mut self.tasks, id));
         let cpu = stays.unwrap_or_else(|| {
             let cpu = self.wakes_on(last, waker);
@@ -229,13 +218,13 @@ impl Scheduler {
 
     /// Puts a task that is in no queue into that of `cpu`.
     pub(super) fn move_to(&mut self, id: u32, cpu: usize, is_wake_up: bool, now_ns: u64) {
-        if let Some(last) = self.places[id as usize].cpu.filter(|_| is_wake_up) {
+        if let Some(last) = self.tasks[id as usize].cpu.filter(|_| is_wake_up) {
             self.queues[last].charge(&mut self.tasks, now_ns);
             self.queues[last].update_sleeper(&mut self.tasks, id);
         }
         self.queues[cpu].charge(&mut self.tasks, now_ns);
         self.queues[cpu].place(&mut self.tasks, id, is_wake_up);
-        self.places[id as usize].cpu = Some(cpu);
+        self.tasks[id as usize].cpu = Some(cpu);
     }
 
     fn ask(&mut self, cpu: usize, request: Request) {
@@ -246,7 +235,7 @@ impl Scheduler {
     pub fn blocks(&mut self, cpu: usize, now_ns: u64) {
         if let Some(id) = self.queues[cpu].current {
             self.queues[cpu].sleep(&mut self.tasks, now_ns);
-            self.places[id as usize].ran_until_ns = now_ns;
+            self.tasks[id as usize].ran_until_ns = now_ns;
             self.set_runnable(id, false, now_ns);
         }
     }
@@ -273,7 +262,7 @@ impl Scheduler {
             }
         }
         if let Some(id) = before.filter(|before| Some(*before) != picked.task) {
-            self.places[id as usize].ran_until_ns = now_ns;
+            self.tasks[id as usize].ran_until_ns = now_ns;
         }
         picked
     }
@@ -311,7 +300,7 @@ impl Scheduler {
     pub fn ticks(&mut self, cpu: usize, now_ns: u64) -> Ticked {
         let is_over = self.queues[cpu].is_over(&mut self.tasks, now_ns);
         if let Some(id) = self.queues[cpu].current {
-            self.places[id as usize].ran_until_ns = now_ns;
+            self.tasks[id as usize].ran_until_ns = now_ns;
         }
         let woke = self.balances(cpu, now_ns);
         Ticked { gives_way: is_over || self.requests[cpu] > Request::None, woke }
@@ -335,8 +324,8 @@ impl Scheduler {
 
     /// Law 14 (yields): the task on `cpu` yields to task `id`.
     pub fn yields_to(&mut self, cpu: usize, id: u32, now_ns: u64) -> Yielded {
-        let place = self.places[id as usize];
-        let Some(target) = place.cpu.filter(|_| place.is_runnable) else { return Yielded::NotWaiting };
+        let task = &self.tasks[id as usize];
+        let Some(target) = task.cpu.filter(|_| task.is_runnable) else { return Yielded::NotWaiting };
         if self.count(cpu) == 1 && self.count(target) == 1 {
             return Yielded::BothAlone;
         }
@@ -345,7 +334,7 @@ impl Scheduler {
         }
         self.queues[target].charge(&mut self.tasks, now_ns);
         if self.host.heeds_hints {
-            self.queues[target].hint(id);
+            self.queues[target].buddy = Some(id);
         }
         self.ask(target, Request::Hard);
         self.queues[cpu].yields(&mut self.tasks, now_ns);

@@ -145,26 +145,20 @@ impl Poll {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::policy::Target;
+    use crate::hosts::presets;
 
-    const INTEL: Pause = Pause {
-        counter: PauseCounter::Ticks,
-        gap: 128,
-        window: 4096,
-        scan_ns: 35,
-        target: Target::RoundRobin,
-    };
     const PREEMPTED: Candidate =
         Candidate { preempted: true, in_kernel: true, woken: false, blocked: false, in_spin: false };
 
     #[test]
     fn windows_double_up_to_the_largest_of_their_kind() {
+        let intel = presets()[0].host().pause.expect("it has Intel's exits");
         // A PAUSE is part of a loop by the time stamp counter: 46 ns are 115 ticks at 2.5 GHz, and 147 at the 3.2 GHz of the core.
-        let gap_ps = |tsc_khz| INTEL.limits(INTEL.window, tsc_khz).gap_ps;
+        let gap_ps = |tsc_khz| intel.limits(intel.window, tsc_khz).gap_ps;
         assert!(gap_ps(2_500_000) > 46_000 && gap_ps(3_200_000) < 46_000);
-        let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..INTEL };
+        let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..intel };
         for (pause, longest, most) in [
-            (INTEL, [1_638_400, 3_276_800, 6_553_600].map(LongestLoop::Ps), u64::from(u32::MAX)),
+            (intel, [1_638_400, 3_276_800, 6_553_600].map(LongestLoop::Ps), u64::from(u32::MAX)),
             (amd, [3000, 6000, 12_000].map(LongestLoop::Pauses), u64::from(u16::MAX)),
         ] {
             let mut window = pause.window;

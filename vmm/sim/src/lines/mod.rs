@@ -26,6 +26,8 @@
 
 mod way;
 
+use std::sync::Arc;
+
 use crate::cpu::bus::LINE;
 use crate::machine::{CpuPlace, Machine};
 use way::{Sharers, Task};
@@ -49,21 +51,12 @@ pub(crate) enum Need {
     Write,
 }
 
-/// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transfer {
-    /// Number of its request among those for the line.
-    pub(crate) request: u64,
-    /// Time at which it ends.
-    pub(crate) completes_ps: u64,
-}
-
-/// A CPU's request for a copy of a line. `tag` is the caller's.
+/// A CPU's request for a copy of a line: for a store of its buffer, or else for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) cpu: u32,
     pub(crate) need: Need,
-    pub(crate) tag: u64,
+    pub(crate) for_store: bool,
     arrived_ps: u64,
     /// How many came before it at this line.
     arrival: u64,
@@ -88,7 +81,7 @@ enum Copies {
 ///  33 public    34 the sibling has what was written    35 under way    36 watched    37..64 when it moved last, in ticks
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State(u64);
+pub(crate) struct State(u64);
 
 impl State {
     /// More than one CPU has had it: accesses to it have an order that others can see.
@@ -101,9 +94,13 @@ impl State {
     const WATCHED: u64 = 1 << 36;
     /// All ones of a number: of a core or CPU, or that there are several.
     const MANY: u64 = 0x7ff;
+    /// CPU that had it first.
     const FIRST: u32 = 11;
+    /// Thread of the core that wrote it last; its siblings have to get it from there once.
     const WRITER: u32 = 22;
     const MOVED: u32 = 37;
+    /// What a line has in common with others that only one CPU has ever had, see [`Lines::own`].
+    const OWN: u64 = Self::MANY | Self::MANY << Self::FIRST | Self::PUBLIC | Self::UNDER_WAY | Self::WATCHED;
     /// A tick is this power of two in picoseconds: about a microsecond.
     const TICK: u32 = 20;
 
@@ -153,21 +150,11 @@ impl State {
         moved < u64::MAX >> Self::MOVED && (now_ps >> Self::TICK) > moved + QUIET_TICKS
     }
 
-    /// CPU that had it first.
-    fn first(self) -> Option<u32> {
-        self.cpu_at(Self::FIRST)
-    }
-
     /// `cpu` has it, and becomes the first if none is.
     fn is_had_by(&mut self, cpu: u32) {
-        if self.first().is_none() {
+        if self.cpu_at(Self::FIRST).is_none() {
             self.set_cpu_at(Self::FIRST, Some(cpu));
         }
-    }
-
-    /// Thread of the core that wrote it last; its siblings have to get it from there once.
-    fn writer(self) -> Option<u32> {
-        self.cpu_at(Self::WRITER)
     }
 
     /// A CPU, or the host, has written it, and no sibling of that has it yet.
@@ -185,17 +172,8 @@ impl State {
     fn is_siblings(self, places: &[CpuPlace], cpu: u32) -> bool {
         let core = |cpu: u32| places[cpu as usize].core;
         !self.is(Self::SIBLING_HAS_IT)
-            && self.writer().is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
+            && self.cpu_at(Self::WRITER).is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
     }
-}
-
-/// The state of a line that only one CPU has ever had, as far as [`Own::BITS`] go.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Own(u64);
-
-impl Own {
-    const BITS: u64 =
-        State::MANY | State::MANY << State::FIRST | State::PUBLIC | State::UNDER_WAY | State::WATCHED;
 }
 
 /// All else of a line that a CPU has asked for, or watches.
@@ -267,12 +245,11 @@ impl Queue {
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
+    machine: Arc<Machine>,
     places: Vec<CpuPlace>,
     /// The [`State`] of each line, as a number: the system gives zeros for nothing.
     states: Vec<u64>,
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Transfers that have completed.
-    pub(crate) transfers: u64,
     /// Seed of the draws of how long transfers take.
     pub(crate) seed: u64,
 }
@@ -281,15 +258,15 @@ type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
     /// Lines for memory of `bytes`, all of them in memory.
-    pub(crate) fn new(machine: &Machine, bytes: u64) -> Self {
+    pub(crate) fn new(machine: Arc<Machine>, bytes: u64) -> Self {
         let topology = &machine.topology;
         let lines = (bytes.div_ceil(LINE) as usize).next_multiple_of(CHUNK);
         Self {
             places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
             states: vec![0; lines],
             chunks: vec![None; lines / CHUNK],
-            transfers: 0,
             seed: 0,
+            machine,
         }
     }
 
@@ -389,27 +366,27 @@ impl Lines {
 
     /// [`Self::hit`] by the CPU of `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
     #[inline(always)]
-    pub(crate) fn hit_own(&mut self, own: Own, line: u64, need: Need) -> bool {
+    pub(crate) fn hit_own(&mut self, own: State, line: u64, need: Need) -> bool {
         let Some(state) = self.states.get_mut(line as usize) else { return false };
-        let is_own = *state & Own::BITS == own.0;
+        let is_own = *state & State::OWN == own.0;
         if is_own && need == Need::Write {
             *state |= own.0 >> State::FIRST << State::WRITER;
         }
         is_own
     }
 
-    /// The state of lines that only `cpu` has ever had.
-    pub(crate) fn own(&self, cpu: u32) -> Own {
+    /// The state of lines that only `cpu` has ever had, as far as [`State::OWN`] goes.
+    pub(crate) fn own(&self, cpu: u32) -> State {
         let mut state = State::default();
         state.set_copies(Copies::One(self.places[cpu as usize].core));
         state.is_had_by(cpu);
-        Own(state.0)
+        state
     }
 
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
     pub(crate) fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let mut state = self.state(line);
-        let is_fresh = state.first().is_none() && !state.is(State::UNDER_WAY);
+        let is_fresh = state.cpu_at(State::FIRST).is_none() && !state.is(State::UNDER_WAY);
         if is_fresh {
             state.is_had_by(cpu);
             state.set_copies(Copies::One(self.places[cpu as usize].core));
@@ -427,7 +404,7 @@ impl Lines {
         if is_siblings {
             state.moves(now_ps);
         }
-        if state.first() != Some(cpu) {
+        if state.cpu_at(State::FIRST) != Some(cpu) {
             state.put(State::PUBLIC, true);
         }
         match need {
@@ -445,44 +422,40 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer. `None`: the request waits for others, and
-    /// [`Lines::complete`] of one of them says when it will have been served.
+    /// `cpu` needs a line that its core has not, or not so. `for_store` comes back with the answer. Returns when the transfer ends, which has
+    /// begun: the caller calls [`Lines::complete`] then. `None`: the request waits for others, and that of one of them says when it will
+    /// have been served.
     pub(crate) fn request(
         &mut self,
-        machine: &Machine,
         now_ps: u64,
         (cpu, number, need): (u32, u64, Need),
-        tag: u64,
-    ) -> Option<Transfer> {
+        for_store: bool,
+    ) -> Option<u64> {
         let line = self.line(number);
-        let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
+        let request = Request { cpu, need, for_store, arrived_ps: now_ps, arrival: line.arrivals };
         line.arrivals += 1;
         if self.is_leaving(number) {
             let cluster = self.places[cpu as usize].cluster;
             self.line(number).waiting.push(cluster, request);
             return None;
         }
-        Some(self.begin(machine, now_ps, number, (request, None)))
+        Some(self.begin(now_ps, number, (request, None)))
     }
 
-    /// The transfer for a request has come to its end: the line is now where it was to go. That request, and the transfer for one in
-    /// the queue that has begun.
+    /// The transfer of a line has come to its end: the line is now where it was to go. Returns the request that it was for, and when the
+    /// transfer ends that has begun for one in the queue.
     ///
     /// # Panics
-    /// If no such transfer is under way.
-    pub(crate) fn complete(
-        &mut self,
-        machine: &Machine,
-        now_ps: u64,
-        (number, request): (u64, u64),
-    ) -> (Request, Option<Transfer>) {
-        self.transfers += 1;
-        let done = self.line(number).under_way.take().filter(|under_way| under_way.arrival == request);
-        let done = done.expect("the transfer is under way");
+    /// If no transfer is under way.
+    pub(crate) fn complete(&mut self, now_ps: u64, number: u64) -> (Request, Option<u64>) {
+        let done = self.line(number).under_way.take().expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(now_ps, number, done);
-        let next = self.choose_next(machine, number, done);
-        (done, next.map(|request| self.begin(machine, now_ps, number, (request, Some(done.need)))))
+        let (near, most) = (self.places[done.cpu as usize].cluster, self.machine.costs.line.grants_in_a_row);
+        // Not the number that its transfer was drawn with.
+        let random = mix(self.random(number, done));
+        let next = self.line(number).waiting.take(near, most, random);
+        (done, next.map(|request| self.begin(now_ps, number, (request, Some(done.need)))))
     }
 
     fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
@@ -491,16 +464,14 @@ impl Lines {
         self.set_state(number, state);
     }
 
-    /// Begins the transfer for a request, which may have waited behind one that was to read or write.
-    fn begin(
-        &mut self,
-        machine: &Machine,
-        now_ps: u64,
-        number: u64,
-        (request, before): (Request, Option<Need>),
-    ) -> Transfer {
+    /// Begins the transfer for a request, which may have waited behind one that was to read or write. Returns when it ends.
+    fn begin(&mut self, now_ps: u64, number: u64, (request, before): (Request, Option<Need>)) -> u64 {
+        let machine = &*self.machine;
         let costs = &machine.costs.line;
-        let task = self.task(machine, number, request);
+        let place = self.places[request.cpu as usize];
+        let copies = (self.state(number).copies(), self.sharers(number));
+        let task = Task::new(machine, copies, place, request.need, &self.places);
+        let (flight_ps, grants_in_a_row) = (task.flight_ps(costs), costs.grants_in_a_row);
         let random = self.random(number, request);
         let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
         // Its latency overlaps with earlier transfers only from its arrival on.
@@ -513,19 +484,11 @@ impl Lines {
         self.change(number, |state| state.put(State::UNDER_WAY, true));
         let line = self.line(number);
         line.under_way = Some(request);
-        line.kept_until_ps = now_ps + task.flight_ps(costs);
+        line.kept_until_ps = now_ps + flight_ps;
         line.is_gone = before.is_some() && request.need == Need::Write;
         // As many as CPUs of the cluster would have had, and the one that the line has come for.
-        line.kept_writes = costs.grants_in_a_row + u32::from(before == Some(Need::Write));
-        Transfer { request: request.arrival, completes_ps }
-    }
-
-    /// Takes the request out of the queue that is served next, after `done`.
-    fn choose_next(&mut self, machine: &Machine, number: u64, done: Request) -> Option<Request> {
-        let near = self.places[done.cpu as usize].cluster;
-        // Not the number that its transfer was drawn with.
-        let random = mix(self.random(number, done));
-        self.line(number).waiting.take(near, machine.costs.line.grants_in_a_row, random)
+        line.kept_writes = grants_in_a_row + u32::from(before == Some(Need::Write));
+        completes_ps
     }
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.
@@ -536,12 +499,6 @@ impl Lines {
     /// A number that depends on the seed and these words alone.
     pub(crate) fn draw(&self, words: [u64; 3]) -> u64 {
         words.into_iter().fold(self.seed, |so_far, word| mix(so_far ^ word))
-    }
-
-    fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
-        let place = self.places[request.cpu as usize];
-        let copies = (self.state(number).copies(), self.sharers(number));
-        Task::new(machine, copies, place, request.need, &self.places)
     }
 
     /// Tells `cpu` when its core loses its copy of the line, or a sibling writes it: it is then among
@@ -593,7 +550,8 @@ impl Lines {
     pub(crate) fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
         self.change(line, |state| {
-            let is_public = state.first().is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
+            let is_public =
+                state.cpu_at(State::FIRST).is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
             state.put(State::PUBLIC, is_public || state.is(State::PUBLIC));
             state.is_had_by(cpu);
             state.set_copies(Copies::One(core));
@@ -628,7 +586,7 @@ impl Lines {
             Copies::One(owner) => owner != place.core,
             Copies::Many => true,
         };
-        let had_by_another = state.first().is_some_and(|first| first != request.cpu);
+        let had_by_another = state.cpu_at(State::FIRST).is_some_and(|first| first != request.cpu);
         state.put(State::PUBLIC, held_by_others || had_by_another || state.is(State::PUBLIC));
         state.is_had_by(request.cpu);
         match (request.need, state.copies()) {
@@ -642,7 +600,7 @@ impl Lines {
             }
             // The sibling's stores came with the line.
             (Need::Read, Copies::One(owner)) if owner == place.core => {
-                let is_siblings = state.writer().is_some_and(|writer| writer != request.cpu);
+                let is_siblings = state.cpu_at(State::WRITER).is_some_and(|writer| writer != request.cpu);
                 state.put(State::SIBLING_HAS_IT, is_siblings || state.is(State::SIBLING_HAS_IT));
             }
             (Need::Read, Copies::One(owner)) => {

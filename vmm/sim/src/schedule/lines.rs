@@ -69,8 +69,9 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, Line<'_>)> {
             number += taken.matches('\n').count();
             rest = &rest[length..];
             // Other programs' lines decide nothing.
-            let is_broken = line.as_ref().is_some_and(is_broken);
-            if let Some(line) = line.filter(|_| !is_broken || names_vcpu(taken)) {
+            let counts =
+                |line: &Line<'_>| !is_broken(line) || taken.contains("/KVM") || taken.contains("vcpu");
+            if let Some(line) = line.filter(counts) {
                 return Some((at, line));
             }
         }
@@ -91,7 +92,8 @@ fn joined(text: &str) -> (Option<Line<'_>>, usize) {
     for _ in 1..MOST_JOINED {
         let (from, to) = (until, end(until));
         let is_scheduling = || heads(&text[from..to]).any(|head| scheduling(&head).is_some());
-        if !line.as_ref().is_some_and(goes_on) || from == to || is_scheduling() {
+        let goes_on = matches!(line, Some(Line::Broken(why)) if why != NO_TIME);
+        if !goes_on || from == to || is_scheduling() {
             break;
         }
         until = to;
@@ -104,16 +106,6 @@ fn joined(text: &str) -> (Option<Line<'_>>, usize) {
 
 fn is_broken(line: &Line<'_>) -> bool {
     matches!(line, Line::Broken(_))
-}
-
-/// Whether the next line may have the rest of it.
-fn goes_on(line: &Line<'_>) -> bool {
-    matches!(line, Line::Broken(why) if *why != NO_TIME)
-}
-
-/// Whether a line that cannot be read is about a vCPU.
-fn names_vcpu(line: &str) -> bool {
-    line.contains("/KVM") || line.contains("vcpu")
 }
 
 fn read(line: &str) -> Option<Line<'_>> {

@@ -53,49 +53,45 @@ pub(super) fn read(text: &str) -> Result<Spells, String> {
     Ok(replay.finish())
 }
 
-/// Threads of vCPUs, by the vCPU's number.
+/// Threads of vCPUs, by the vCPU's number, and whether they are switched or woken by its name. The recorder may have guessed the name of
+/// one that only ran by it.
 #[derive(Default)]
-struct Threads {
-    /// Threads that are switched or woken by a vCPU's name.
-    named: BTreeMap<u32, u32>,
-    /// Threads that ran by a vCPU's name: the recorder may have guessed it.
-    seen: BTreeMap<u32, u32>,
-}
+struct Threads(BTreeMap<u32, (u32, bool)>);
 
 impl Threads {
     fn learn(&mut self, event: &Event<'_>) -> Result<(), String> {
         match event.what {
             What::Switch { out, into, .. } => {
-                self.is_called(out)?;
-                self.is_called(into)?;
+                self.is_called(out, true)?;
+                self.is_called(into, true)?;
             }
-            What::Wakes { woken, .. } => self.is_called(woken)?,
+            What::Wakes { woken, .. } => self.is_called(woken, true)?,
             What::Other(_) => {}
         }
-        if let Some((name, pid)) = event.by
-            && let Some(vcpu) = vcpu_of(name)
-        {
-            self.seen.entry(vcpu).or_insert(pid);
-        }
-        Ok(())
+        event.by.map_or(Ok(()), |by| self.is_called(by, false))
     }
 
     /// Each vCPU has one thread.
-    fn is_called(&mut self, (name, pid): Thread<'_>) -> Result<(), String> {
+    fn is_called(&mut self, (name, pid): Thread<'_>, surely: bool) -> Result<(), String> {
         let Some(vcpu) = vcpu_of(name) else { return Ok(()) };
-        match *self.named.entry(vcpu).or_insert(pid) {
-            known if known == pid => Ok(()),
-            known => Err(format!(
-                "threads {known} and {pid} are both vCPU {vcpu}'s by their names: keep one guest's"
+        let known = self.0.entry(vcpu).or_insert((pid, surely));
+        match *known {
+            (other, true) if surely && other != pid => Err(format!(
+                "threads {other} and {pid} are both vCPU {vcpu}'s by their names: keep one guest's"
             )),
+            (_, false) if surely => {
+                *known = (pid, true);
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
-    /// The vCPUs by their threads.
+    /// The vCPUs by their threads. What is sure comes last, and counts.
     fn vcpus(self) -> HashMap<u32, u32> {
-        let by_thread = |threads: BTreeMap<u32, u32>| threads.into_iter().map(|(vcpu, pid)| (pid, vcpu));
-        let seen = self.seen.into_iter().filter(|(vcpu, _)| !self.named.contains_key(vcpu)).collect();
-        by_thread(seen).chain(by_thread(self.named)).collect()
+        let mut threads: Vec<_> = self.0.into_iter().collect();
+        threads.sort_by_key(|(_, (_, surely))| *surely);
+        threads.into_iter().map(|(vcpu, (pid, _))| (pid, vcpu)).collect()
     }
 }
 

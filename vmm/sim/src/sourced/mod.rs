@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use thiserror::Error;
-use toml::{Table, Value};
+use toml::de::{DeTable, DeValue};
 
 /// The version of both formats that this program reads.
 const FORMAT: u32 = 1;
@@ -182,20 +182,25 @@ macro_rules! built_in {
 
 pub(crate) use built_in;
 
-/// Refuses a source that the file does not have, in the value at `key` and all that is in it.
-fn check(known: &Sources, key: &str, value: &Value) -> Result<(), String> {
-    match value {
-        Value::Array(values) => values.iter().try_for_each(|value| check(known, key, value)),
-        Value::Table(table) => {
-            if let Some(source) = table.get("source").and_then(Value::as_str)
-                && !known.0.contains_key(source)
-            {
-                let known: Vec<&str> = known.0.keys().map(String::as_str).collect();
-                return Err(format!("{key}: source `{source}` is not among [sources]: {}", known.join(" ")));
+/// Tells of each table that names its source, in `table`, which is at `key`: its own key, itself, and the source.
+pub(crate) fn each_sourced(key: &str, table: &DeTable<'_>, tell: &mut impl FnMut(&str, &DeTable<'_>, &str)) {
+    if let Some(source) = table.get("source").and_then(|source| source.get_ref().as_str()) {
+        tell(key, table, source);
+    }
+    for (inner, value) in table {
+        let dot = if key.is_empty() { "" } else { "." };
+        let key = format!("{key}{dot}{}", inner.get_ref());
+        match value.get_ref() {
+            DeValue::Table(table) => each_sourced(&key, table, tell),
+            DeValue::Array(values) => {
+                for (i, value) in values.iter().enumerate() {
+                    if let DeValue::Table(table) = value.get_ref() {
+                        each_sourced(&format!("{key}[{i}]"), table, tell);
+                    }
+                }
             }
-            table.iter().try_for_each(|(inner, value)| check(known, &format!("{key}.{inner}"), value))
+            _ => {}
         }
-        _ => Ok(()),
     }
 }
 
@@ -209,9 +214,17 @@ pub(crate) fn read<F: DeserializeOwned>(
     if format != FORMAT {
         return Err(format!("format {format} is unknown: this version reads format {FORMAT}"));
     }
-    let table: Table = toml::from_str(text).map_err(|error| one_line(error, text))?;
-    table.iter().try_for_each(|(key, value)| check(known, key, value))?;
-    Ok(file)
+    let table = DeTable::parse(text).map_err(|error| one_line(error, text))?;
+    let mut unknown = None;
+    each_sourced("", table.get_ref(), &mut |key, _, source| {
+        if unknown.is_none() && !known.0.contains_key(source) {
+            // The key as the file has it, without places in arrays.
+            let key: String = key.split(['[', ']']).step_by(2).collect();
+            let known: Vec<&str> = known.0.keys().map(String::as_str).collect();
+            unknown = Some(format!("{key}: source `{source}` is not among [sources]: {}", known.join(" ")));
+        }
+    });
+    unknown.map_or(Ok(file), Err)
 }
 
 fn one_line(mut error: toml::de::Error, text: &str) -> String {

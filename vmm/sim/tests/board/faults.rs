@@ -293,25 +293,3 @@ fn a_store_across_two_lines_wakes_those_that_wait_for_either() {
         }
     }
 }
-
-#[test]
-fn a_parked_cpu_misses_its_line_from_the_same_round_on() {
-    for nops in 0..40_u8 {
-        // loop: mov [rdi], rsi; mfence; nops; dec rsi; jnz loop; out 0x10, eax
-        let back = (-(11 + i16::from(nops))) as u8;
-        let begin = [0x48, 0x89, 0x37, 0x0f, 0xae, 0xf0];
-        let stores =
-            [&begin[..], &vec![0x90; nops.into()], &[0x48, 0xff, 0xce, 0x75, back, 0xe7, 0x10]].concat();
-        let ends = [false, true].map(|parks| {
-            let mut boards = Bench::with("nehalem-2s", &[(CODE, &stores), (CODE + 0x100, wait_for_one())]);
-            if !parks {
-                boards.board.parks = false;
-            }
-            boards.board.most_ahead_ps = 0;
-            boards.begin(0, Ring::Zero, CODE, &[(General::Rdi, DATA), (General::Rsi, 12)]);
-            boards.begin(15, Ring::Zero, CODE + 0x100, &[(General::Rdi, DATA)]);
-            boards.end(2, 100 * MICROSECOND).into_iter().map(|end| end.0).collect::<Vec<_>>()
-        });
-        assert_eq!(ends[0], ends[1], "with {nops} nops");
-    }
-}

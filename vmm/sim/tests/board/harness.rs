@@ -12,7 +12,7 @@ mod tables;
 use std::collections::BTreeSet;
 
 use haltkick_sim::board::Memory;
-use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Registers, System, Table, Verdict};
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Granted, Refused, Registers, System, Table};
 
 pub(crate) use tables::{DIRECTORY, IDT, PAGES, PML4, RIGHTS, TSS, USER_CODE, USER_DATA, set_gate};
 
@@ -45,13 +45,13 @@ impl Machine {
 }
 
 impl Bus for Machine {
-    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
-        assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {}", now.instructions);
-        if self.seen.insert((now.instructions, line, access)) && (self.refuse)(self.seen.len()) {
-            return Verdict::Stop;
+    fn touch(&mut self, now: u64, line: u64, access: Access) -> Granted {
+        assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {now}");
+        if self.seen.insert((now, line, access)) && (self.refuse)(self.seen.len()) {
+            return Err(Refused);
         }
         self.asked.push((line, access));
-        Verdict::Go
+        Ok(())
     }
 
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
@@ -64,8 +64,8 @@ impl Bus for Machine {
         self.ram.store(physical, bytes, value);
     }
 
-    fn clock(&mut self, now: Moment) -> u64 {
-        now.instructions
+    fn clock(&mut self, now: u64) -> u64 {
+        now
     }
 }
 

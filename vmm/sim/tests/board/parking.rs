@@ -1,13 +1,18 @@
 //! Waiters that are parked end as if they had executed every round, and those that must not be parked are not.
 
-use haltkick_sim::board::Memory;
-use haltkick_sim::machine::Machine;
+use haltkick_sim::Event;
+use haltkick_sim::board::{Happening, Memory, What};
+use haltkick_sim::machine::{LongestLoop, Machine, PauseLimits};
 
 use crate::programs::*;
-use crate::{Bench, CODE, DATA, is_out, preset};
+use crate::{Bench, CODE, DATA, DONE, is_out, preset};
 
 /// Number of each CPU, the time of its end, its RAX and its count of instructions.
 type Ends = Vec<(u32, u64, u64, u64)>;
+
+/// 128 ticks of 2.5 GHz.
+const GAP_PS: u64 = 51_200;
+const EXIT_PS: u64 = 500_000;
 
 /// A CPU of the other socket.
 const APART: u32 = 20;
@@ -38,25 +43,13 @@ fn executed(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
-    let (ends, bench) = pair(wait_for_flag(), 0, APART, 1000, true);
-    let [(0, seen_ps, value, _), (20, set_ps, ..)] = ends[..] else { panic!("{ends:?}") };
-    assert_eq!(value, 7, "the flag became visible before what was stored first");
-    let far_ps = bench.machine.costs.line.hops_ps[0];
-    let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
-    assert_eq!(bench.board.worked_ps, work_ps);
-    assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
-}
-
-#[test]
-fn work_leaves_the_registers_that_its_multiplications_would() {
+fn work_takes_its_time_and_leaves_what_its_multiplications_would() {
     for iterations in [1, 2, 3, 15, 16, 17, 1000] {
         let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
-        assert_eq!(
-            pair(wait_for_flag(), 0, APART, iterations, true).0[1].2,
-            product,
-            "{iterations} iterations"
-        );
+        let (ends, bench) = pair(wait_for_flag(), 0, APART, iterations, true);
+        assert_eq!(bench.board.worked_ps, iterations * 6 * bench.machine.costs.instruction_ps);
+        // The flag did not become visible before what was stored first.
+        assert_eq!((ends[0].2, ends[1].2), (7, product), "{iterations} iterations");
     }
 }
 
@@ -133,9 +126,7 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
     for program in [store_every_second_round(), store_every_eighth_round()] {
         let run = |parks: bool| {
             let mut bench = Bench::new("cascadelake-2s", program);
-            if !parks {
-                bench.board.parks = false;
-            }
+            bench.board.parks = parks;
             bench.start(0, CODE, DATA, 1000);
             // A trial may find a translation, which then costs nothing: a nanosecond of time in all.
             let [(_, _, rax, instructions)] = bench.finish(1)[..] else { panic!("one CPU") };
@@ -172,7 +163,7 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
 fn a_waiter_that_looks_at_the_clock_is_taken_through_many_rounds() {
     let run = |parks: bool, ticks: u64, iterations: u64| {
         let (ends, bench) = pair(wait_with_patience(), ticks, APART, iterations, parks);
-        ((ends, bench.board.transfers(), bench.board.now_ps()), executed(&bench))
+        ((ends, bench.board.now_ps()), executed(&bench))
     };
     // Until the flag, wherever in its round and in its rounds the waiter is; and until its time has come.
     for iterations in (1..3000).step_by(37).chain([20_000, 50_000]) {
@@ -210,9 +201,7 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
         if !ahead {
             bench.board.most_ahead_ps = 0;
         }
-        if !parks {
-            bench.board.parks = false;
-        }
+        bench.board.parks = parks;
         (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
         let ends = bench.finish(cpus as usize);
         assert_eq!(bench.word(DATA + 128), EACH * u64::from(cpus));
@@ -246,4 +235,61 @@ fn a_waiter_whose_line_went_before_its_pause_is_not_parked() {
         bench.finish(30);
         assert_eq!(bench.word(DATA + 128), 40 * 30, "PAUSE of {pause_ps} ps");
     }
+}
+
+/// A waiter of this program with limits that double at each exit, and one that works and then sets the flag: when the waiter's loops
+/// exited, and its end.
+fn exits(program: &[u8], parks: bool, iterations: u64, longest: fn(u64) -> LongestLoop) -> (Vec<u64>, u64) {
+    let code = [program, work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.one_by_one(parks);
+    let limits = |exits: usize| Some(PauseLimits { gap_ps: GAP_PS, longest: longest(1 << exits) });
+    bench.board.limit_pauses(0, limits(0));
+    bench.start(0, CODE, DATA, 3_000_000);
+    bench.start(20, CODE + program.len() as u64, DATA, iterations);
+    let (mut exits, mut end_ps) = (Vec::new(), None);
+    while let Some(Happening { cpu, at_ps, what }) = bench.board.run(u64::MAX / 2) {
+        match what {
+            What::PauseLoop => {
+                assert_eq!(cpu, 0);
+                exits.push(at_ps);
+                bench.board.limit_pauses(0, limits(exits.len()));
+                bench.board.resume(0, at_ps + EXIT_PS);
+            }
+            What::Event(Event::Out { port: DONE, .. }) if cpu == 0 => end_ps = Some(at_ps),
+            What::Event(Event::Out { port: DONE, .. }) => {}
+            what => panic!("{what:?}"),
+        }
+    }
+    (exits, end_ps.expect("the waiter saw the flag"))
+}
+
+#[test]
+fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
+    let longest: [fn(u64) -> LongestLoop; 2] =
+        [|doubled| LongestLoop::Ps(1_638_400 * doubled), |doubled| LongestLoop::Pauses(40 * doubled)];
+    for longest in longest {
+        for program in [wait_for_flag(), count(), count_to_a_bound()] {
+            // Some flags come just before a loop would exit, or just after.
+            for iterations in (560..760).step_by(7).chain([10, 3000, 20_000]) {
+                let parked = exits(program, true, iterations, longest);
+                assert_eq!(parked, exits(program, false, iterations, longest), "{iterations} iterations");
+                assert!(iterations < 3000 || !parked.0.is_empty(), "{parked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_alarm_finds_a_parked_waiter_before_its_loop_exits() {
+    let mut bench = Bench::new("cascadelake-2s", wait_for_flag());
+    bench.board.limit_pauses(0, Some(PauseLimits { gap_ps: GAP_PS, longest: LongestLoop::Ps(1_638_400) }));
+    bench.start(0, CODE, DATA, 0);
+    bench.board.set_alarm(0, 1_500_000);
+    let first = bench.board.run(u64::MAX / 2).unwrap();
+    assert_eq!((first.what, first.at_ps), (What::Alarm, 1_500_000));
+    bench.board.resume(0, 2_000_000);
+    let second = bench.board.run(u64::MAX / 2).unwrap();
+    assert_eq!(second.what, What::PauseLoop);
+    assert!(second.at_ps > 2_000_000 + 1_638_400, "the loop began anew: {second:?}");
 }

@@ -190,7 +190,6 @@ programs! {
         stay!();
     // Fills what lies before the page tables.
     fill: "2: mov rdi, 0x8000; mov ecx, 0x3000; rep stosb; jmp 2b";
-    store_then_load: "mov dword ptr [rdi], 1", "mov eax, [rsi]";
     // RDI + 62: a counter in two lines.
     add_across: "2: lock inc dword ptr [rdi + 62]", "dec rsi", "jnz 2b";
     // RDI + 62: a lock in two lines, which waiters look at before they try it. A plain store would become visible in two parts, between
@@ -209,7 +208,6 @@ programs! {
     count_to_rsi: "2: inc rax; cmp rax, rsi; jne 2b";
     wait: "2: pause; cmp dword ptr [rdi], 0; je 2b";
     wait_for_a_byte: "2: pause; cmp byte ptr [rdi], 0; je 2b";
-    wait_for_one: "2: pause; cmp byte ptr [rdi], 1; jne 2b";
     begin_and_end: "out 0x11, eax; out 0x12, eax; iretq";
     // An entry of a table, and then its page.
     map_and_use: "mov [rdi], rbx; mov rax, [rsi]; mov [rsi + 8], rax";

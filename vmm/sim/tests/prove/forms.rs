@@ -1,4 +1,5 @@
-//! The instructions of the embedded guest image.
+//! The instructions of the embedded guest image, and forms that it lacks.
+#![expect(unsafe_code, reason = "instructions are assembled here and read as bytes")]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,7 +49,7 @@ pub(crate) fn instructions() -> Vec<(Instruction, Vec<u8>)> {
 }
 
 /// Adds the instructions of `code`, which lies at `piece`.
-pub(crate) fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instruction, Vec<u8>)>) {
+fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instruction, Vec<u8>)>) {
     for instruction in Decoder::with_ip(64, code, piece.start, DecoderOptions::NONE) {
         let at = (instruction.ip() - piece.start) as usize;
         // Zeros that the assembler has filled a piece up with: an odd one at the end is no instruction.
@@ -87,4 +88,50 @@ pub(crate) fn forms(samples: usize) -> BTreeMap<String, Vec<(Instruction, Vec<u8
         all.into_values().step_by(step).collect()
     };
     forms.into_iter().map(|(form, all)| (form, spread(all))).collect()
+}
+
+// A user's lock object may have these.
+std::arch::global_asm!(
+    ".globl haltkick_others, haltkick_others_end",
+    "haltkick_others:",
+    "cqo; cdq; cwd; cdqe; cwde; cbw",
+    "idiv rcx; idiv ecx; idiv cx; idiv cl; div cl; div cx",
+    "imul rcx; imul cl; mul cx; mul ch; imul ax, cx",
+    "movsx rax, bpl; movsx eax, word ptr [rsi]; movsxd rax, ecx; movzx eax, ah; mov dh, ah; add ch, bh",
+    "rcl al, 1; rcl rax, cl; rcl ax, cl; rcr al, cl; rcr eax, cl; rcr rax, 1; rol al, cl; ror ax, cl",
+    "shl al, cl; sar al, cl; shr word ptr [rsi], cl",
+    "shld eax, ecx, cl; shrd eax, edx, cl; shld ax, dx, 5; shrd ax, dx, 5",
+    "popcnt rax, rcx; lzcnt rax, rcx; lzcnt ax, cx; tzcnt ax, cx; movbe rax, [rsi]; movbe [rsi], ax",
+    "btc eax, 33; btc word ptr [rsi], ax; btr eax, ecx",
+    "cmpxchg bl, cl; cmpxchg ebx, ecx",
+    "cmpxchg8b [rsi]; lock cmpxchg8b [rsi]; lock cmpxchg16b [rsi]",
+    "cmpsb; repe cmpsq; repne scasb; lodsb",
+    "pop qword ptr [rsp]; push qword ptr [rsp + 8]; popfq; sahf; leave",
+    // Forms of instructions that not every CPU has.
+    "andn eax, ecx, edx; andn rax, rcx, [rsi]; bextr eax, ecx, edx; bextr rax, [rsi], rcx",
+    "blsi rax, rcx; blsi eax, [rsi]; blsmsk eax, ecx; blsmsk rax, [rsi]; blsr rax, rcx; blsr eax, [rsi]",
+    "bzhi eax, ecx, edx; bzhi rax, [rsi], rcx; mulx rax, rcx, rbx; mulx eax, ecx, [rsi]; mulx rax, rax, rdx",
+    "pdep eax, ecx, edx; pdep rax, rcx, [rsi]; pext rax, rcx, rdx; pext eax, ecx, [rsi]",
+    "rorx eax, ecx, 0x25; rorx rax, [rsi], 0x3f; sarx eax, ecx, edx; sarx rax, [rsi], rcx",
+    "shlx rax, rcx, rdx; shlx eax, [rsi], ecx; shrx eax, ecx, r9d; shrx r10, [rsi], rcx",
+    "crc32 eax, cl; crc32 eax, ch; crc32 eax, cx; crc32 eax, ecx; crc32 rax, rcx",
+    "crc32 eax, byte ptr [rsi]; crc32 rax, qword ptr [rsi]",
+    "movnti [rsi], ecx; movnti [rsi], r9; clflush [rsi]; clflushopt [rsi]; clwb [rsi]",
+    "haltkick_others_end:",
+);
+
+unsafe extern "C" {
+    static haltkick_others: u8;
+    static haltkick_others_end: u8;
+}
+
+/// Forms that today's image lacks.
+pub(crate) fn others() -> Vec<(Instruction, Vec<u8>)> {
+    let (begin, end) = (&raw const haltkick_others, &raw const haltkick_others_end);
+    // SAFETY: these are labels of the code above, the second one behind it.
+    let bytes = unsafe { std::slice::from_raw_parts(begin, end.offset_from_unsigned(begin)) };
+    let mut others = Vec::new();
+    decode(0..bytes.len() as u64, bytes, &mut others);
+    assert_eq!(others.len(), 100);
+    others
 }

@@ -5,7 +5,6 @@
 
 mod forms;
 mod native;
-mod others;
 mod simulated;
 mod states;
 
@@ -206,10 +205,7 @@ fn every_form_of_the_image_does_what_the_cpu_does() {
             println!("{form}: {} instructions, {states} states", instructions.len());
         }
     }
-    let mut others = Vec::new();
-    forms::decode(0..others::bytes().len() as u64, others::bytes(), &mut others);
-    assert_eq!(others.len(), others::COUNT);
-    for (number, other) in others.iter().enumerate() {
+    for (number, other) in forms::others().iter().enumerate() {
         if let Some(feature) = lacks(&other.0) {
             println!("{} is skipped, not tested: this CPU has no {feature}", other.0);
             continue;

@@ -5,7 +5,7 @@
 //!  [`CONTEXT`]  registers, before and afterwards, and how it went
 //!  [`MEMORY`]   what its operands lie in
 //! ```
-//! All three lie below 2 GiB, so that any address with 32 bits of displacement and no register reaches them.
+//! All three lie in the first 2 MiB, which the simulated CPU's tables map: any address of 32 bits without a register reaches them.
 #![expect(unsafe_code, reason = "executes single instructions with arbitrary registers")]
 
 use std::arch::naked_asm;
@@ -14,11 +14,11 @@ use std::ptr::null_mut;
 
 use libc::{REG_RIP, REG_TRAPNO, c_int, c_void, siginfo_t, ucontext_t};
 
-pub(crate) const CODE: u64 = 0x1000_0000;
+pub(crate) const CODE: u64 = 0x10_0000;
 /// Target of the instruction's branch, if it branches.
 pub(crate) const TAKEN: u64 = CODE + 64;
-const CONTEXT: u64 = 0x1001_0000;
-pub(crate) const MEMORY: u64 = 0x1002_0000;
+const CONTEXT: u64 = 0x11_0000;
+pub(crate) const MEMORY: u64 = 0x12_0000;
 pub(crate) const MEMORY_BYTES: usize = 4 * 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,26 +114,23 @@ extern "C" fn on_signal(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
 
 /// The CPU at hand, as this process may use it. There may be one only.
 pub(crate) struct Native {
-    signal_stack: Vec<u8>,
+    _signal_stack: Vec<u8>,
 }
 
 impl Native {
     pub(crate) fn new() -> Self {
+        const ARCH_SET_GS: c_int = 0x1001;
         let all = libc::PROT_READ | libc::PROT_WRITE;
         map(CODE, 4096, all | libc::PROT_EXEC);
         map(CONTEXT, 4096, all);
         map(MEMORY, MEMORY_BYTES, all);
-        let mut native = Self { signal_stack: vec![0; 128 << 10] };
-        native.catch_signals();
-        native.base_gs();
-        native
-    }
-
-    fn catch_signals(&mut self) {
+        // SAFETY: sets a register, GS base, that no code of this process uses.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, MEMORY) }, 0);
+        let mut signal_stack = vec![0_u8; 128 << 10];
         let stack = libc::stack_t {
-            ss_sp: self.signal_stack.as_mut_ptr().cast(),
+            ss_sp: signal_stack.as_mut_ptr().cast(),
             ss_flags: 0,
-            ss_size: self.signal_stack.len(),
+            ss_size: signal_stack.len(),
         };
         // SAFETY: the stack lives as long as this value, which the test keeps to its end; the action is a live one with a
         // handler of the right type.
@@ -146,13 +143,7 @@ impl Native {
                 assert_eq!(libc::sigaction(signal, &raw const action, null_mut()), 0);
             }
         }
-    }
-
-    /// GS base becomes [`MEMORY`].
-    fn base_gs(&self) {
-        const ARCH_SET_GS: c_int = 0x1001;
-        // SAFETY: sets a register that no code of this process uses.
-        assert_eq!(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, MEMORY) }, 0);
+        Self { _signal_stack: signal_stack }
     }
 
     /// Writes the instruction, with jumps behind it.

@@ -1,31 +1,25 @@
 //! Interpretation of the instruction, with page tables that map the same addresses.
 
+#[path = "../../src/board/fuzzed/tables.rs"]
+mod tables;
+
 use haltkick_sim::board::Memory;
-use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Registers, System, Verdict};
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Granted, Registers, System, Table};
 
 use crate::native::{CODE, End, MEMORY, MEMORY_BYTES, TAKEN};
-
-const PML4: u64 = 0x1000;
-const POINTERS: u64 = 0x2000;
-const DIRECTORY: u64 = 0x3000;
-const TABLE: u64 = 0x4000;
-const CODE_FRAME: u64 = 0x5000;
-const MEMORY_FRAME: u64 = 0x8000;
-/// Present, writable, ring 3's.
-const RIGHTS: u64 = 7;
 
 /// The physical address of one in [`MEMORY`]. Pages are in opposite order, so that none follows its predecessor.
 fn frame(address: u64) -> u64 {
     let (page, within) = ((address - MEMORY) / 4096, address % 4096);
-    MEMORY_FRAME + (MEMORY_BYTES as u64 / 4096 - 1 - page) * 4096 + within
+    MEMORY + (MEMORY_BYTES as u64 / 4096 - 1 - page) * 4096 + within
 }
 
 /// A machine that charges for nothing.
 pub(crate) struct Machine(Vec<u8>);
 
 impl Bus for Machine {
-    fn touch(&mut self, _: Moment, _: u64, _: Access) -> Verdict {
-        Verdict::Go
+    fn touch(&mut self, _: u64, _: u64, _: Access) -> Granted {
+        Ok(())
     }
 
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
@@ -38,7 +32,7 @@ impl Bus for Machine {
         self.0.store(physical, bytes, value);
     }
 
-    fn clock(&mut self, _: Moment) -> u64 {
+    fn clock(&mut self, _: u64) -> u64 {
         0
     }
 }
@@ -52,30 +46,20 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     pub(crate) fn new(selectors: [u16; 6]) -> Self {
-        let mut ram = vec![0_u8; 0x10000];
-        let index = |address: u64, level: u32| (address >> (12 + 9 * level) & 0x1ff) * 8;
-        ram.store(PML4 + index(CODE, 3), 8, POINTERS | RIGHTS);
-        ram.store(POINTERS + index(CODE, 2), 8, DIRECTORY | RIGHTS);
-        ram.store(DIRECTORY + index(CODE, 1), 8, TABLE | RIGHTS);
-        ram.store(TABLE + index(CODE, 0), 8, CODE_FRAME | RIGHTS);
-        for page in (0..MEMORY_BYTES as u64).step_by(4096) {
-            ram.store(TABLE + index(MEMORY + page, 0), 8, frame(MEMORY + page) | RIGHTS);
+        let mut ram = vec![0_u8; 2 << 20];
+        tables::write_tables(&mut ram, 512, 0, 0);
+        for page in (MEMORY..).step_by(4096).take(MEMORY_BYTES / 4096) {
+            ram.store(tables::PAGES + (page >> 12) * 8, 8, frame(page) | tables::RIGHTS);
         }
-        let system = System {
-            selectors,
-            gs_base: MEMORY,
-            cr0: 1 << 31 | 1 << 16 | 1,
-            cr3: PML4,
-            cr4: 1 << 5,
-            efer: 1 << 10 | 1 << 8,
-            ..System::default()
-        };
-        let registers = Registers { system, ..Registers::default() };
+        let mut registers = tables::registers(true, CODE, 2);
+        (registers.system.selectors, registers.system.gs_base) = (selectors, MEMORY);
+        // An exception that no gate leads to a handler ends the run.
+        registers.system.idt.limit = 0;
         Self { machine: Machine(ram), code: Code::default(), cpu: Cpu::new(0, &registers), length: 0 }
     }
 
     pub(crate) fn set_code(&mut self, bytes: &[u8]) {
-        let at = CODE_FRAME as usize;
+        let at = CODE as usize;
         self.machine.0[at..at + bytes.len()].copy_from_slice(bytes);
         self.length = bytes.len() as u64;
         self.code = Code::default();

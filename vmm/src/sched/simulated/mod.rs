@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::Control;
-use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
+use haltkick_sim::board::{Board, Happening, Watching, What, WorkLoop};
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::{Invalidation, Machine};
 use haltkick_sim::schedule::Schedule;
@@ -273,7 +273,7 @@ impl<'a> Simulated<'a> {
         mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
-        (stop, witness): (&'a AtomicBool, Option<Box<dyn Witness>>),
+        (stop, witness): (&'a AtomicBool, Option<Watching>),
     ) -> Self {
         let shared = || guests.iter().map(|guest| guest.shared.as_ref().expect("a guest of our own"));
         let ram = Ram::new(shared().map(|shared| shared.memory));

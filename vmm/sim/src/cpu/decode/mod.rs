@@ -11,7 +11,6 @@ use iced_x86::{
 use crate::cpu::bus::Bus;
 use crate::cpu::code::{BLOCK_OPS, Block, Code};
 use crate::cpu::op::{Address, Left, Op};
-use crate::cpu::paging::Intent;
 use crate::cpu::state::{Cpu, slot};
 use crate::cpu::tlb::PAGE;
 
@@ -64,7 +63,7 @@ impl Cpu {
         if let Some(page) = self.tlb.find_code(self.ring, address) {
             return Ok(page);
         }
-        let found = self.walk(bus, address, Intent::Fetch, self.ring).map_err(|out| self.leave(out))?;
+        let found = self.walk(bus, address, None, self.ring).map_err(|out| self.leave(out))?;
         let page = code.page_of(found.frame);
         self.tlb.insert_code(self.ring, address, page, found.inside);
         Ok(page)
@@ -90,7 +89,9 @@ fn decode<B: Bus>(
         if incomplete || !ops.is_empty() && code.is_watched(instruction.ip()) {
             break;
         }
-        ops.push(placed(&instruction, start, ops.len()));
+        let op = select::operation(&instruction).unwrap_or_else(select::not_covered);
+        let (position, length) = (ops.len() as u8, instruction.len() as u8);
+        ops.push(Op { position, length, offset: (instruction.ip() - start) as u16, ..op });
         effects.push(effect::of(&mut factory, &instruction));
         end = instruction.next_ip();
         if ends_block(&instruction) {
@@ -111,17 +112,6 @@ fn decode<B: Bus>(
         watched,
         next: Default::default(),
     })
-}
-
-/// The operation at its place in a block.
-fn placed<B: Bus>(instruction: &Instruction, start: u64, position: usize) -> Op<B> {
-    let op = select::operation(instruction).unwrap_or_else(select::not_covered);
-    Op {
-        position: position as u8,
-        length: instruction.len() as u8,
-        offset: (instruction.ip() - start) as u16,
-        ..op
-    }
 }
 
 /// Whether nothing behind an instruction is executed with it. A conditional branch that is not taken goes on in its block.

@@ -1,9 +1,8 @@
 //! Jumps, calls, returns; and operations on the machine: time, fences, ports, and privileged ones.
 
-use super::data::push_value;
-use super::strings::advance;
+use super::data::{advance, push_value};
 use super::{Source, steps};
-use crate::cpu::bus::{Bus, Event, Fault, Verdict};
+use crate::cpu::bus::{Bus, Event, Fault, Refused};
 use crate::cpu::flags::{CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, NMI_HANDLED, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
@@ -74,11 +73,6 @@ impl Cpu {
         if self.ring == 0 { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
     }
 
-    /// Raises #GP(0) where RFLAGS.IOPL closes ports and interrupts to this ring.
-    fn io_privileged(&mut self) -> Result<(), Left> {
-        if self.may_do_io() { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
-    }
-
     fn done(&mut self, event: Event) -> Outcome {
         Err(self.leave(Out::Done(event)))
     }
@@ -104,29 +98,25 @@ impl Cpu {
     }
 }
 
-/// PAUSE.
-pub(crate) fn pause<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    match bus.pause(cpu.moment(op)) {
-        Verdict::Go => Ok(Flow::Next),
-        Verdict::Stop => cpu.done(Event::Stopped),
-    }
-}
-
-/// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
-pub(crate) fn fence<B: Bus, const DRAINS: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
-    match bus.fence(cpu.moment(op), DRAINS) {
-        Verdict::Go => Ok(Flow::Next),
-        Verdict::Stop => Err(cpu.leave(Out::Stopped)),
-    }
-}
-
 steps! {
+    /// PAUSE.
+    fn pause[](cpu, bus, op) {
+        if bus.pause(cpu.before(op)).is_err() {
+            return cpu.done(Event::Stopped);
+        }
+    }
+
+    /// LFENCE; SFENCE and MFENCE, if it `DRAINS`.
+    fn fence[const DRAINS: bool](cpu, bus, op) {
+        bus.fence(cpu.before(op), DRAINS).map_err(|Refused| cpu.leave(Out::Stopped))?;
+    }
+
     /// RDTSC, and RDTSCP if `PROCESSOR`: whose TSC_AUX is the CPU's number.
     fn clock[const PROCESSOR: bool](cpu, bus, op) {
         if cpu.system.cr4 & TIME_STAMP_DISABLE != 0 {
             cpu.privileged()?;
         }
-        let clock = bus.clock(cpu.moment(op));
+        let clock = bus.clock(cpu.before(op));
         cpu.put::<32>(RAX, clock);
         cpu.put::<32>(RDX, clock >> 32);
         if PROCESSOR {
@@ -136,7 +126,7 @@ steps! {
 
     /// RDRAND and RDSEED: there is always a number, which CF says.
     fn random[const W: u32](cpu, bus, op) {
-        let Some(number) = bus.random(cpu.moment(op)) else { return Err(cpu.leave(Out::Stopped)) };
+        let number = bus.random(cpu.before(op)).map_err(|Refused| cpu.leave(Out::Stopped))?;
         cpu.put::<W>(op.first, number);
         cpu.flags.set_arithmetic(CARRY);
     }
@@ -163,12 +153,7 @@ fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Res
         return Ok(false);
     }
     let (word, shift) = (first & !3, (first & 3) * 8);
-    let mut bits = 0;
-    for part in 0..2 {
-        let at = task.base.wrapping_add(word + part * 4);
-        let value = cpu.system_word(bus, at).map_err(|out| cpu.leave(out))?;
-        bits |= u64::from(value) << (part * 32);
-    }
+    let bits = cpu.system_long(bus, task.base.wrapping_add(word)).map_err(|out| cpu.leave(out))?;
     let closed = bits >> (shift + u64::from(port) % 8) & ((1 << bytes) - 1);
     Ok(closed == 0)
 }
@@ -229,7 +214,10 @@ pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
 steps! {
     /// CLI, and STI if `ON`. No maskable interrupt ever comes: after STI it would have to leave the next instruction alone.
     fn change_interrupts[const ON: bool](cpu, _, _) {
-        cpu.io_privileged()?;
+        // RFLAGS.IOPL may close interrupts to this ring.
+        if !cpu.may_do_io() {
+            return Err(cpu.leave(Out::Fault(Fault::protection(0))));
+        }
         cpu.flags.system = cpu.flags.system & !INTERRUPTS | if ON { INTERRUPTS } else { 0 };
     }
 }
@@ -306,15 +294,10 @@ steps! {
         cpu.privileged()?;
         let selector = cpu.get::<16>(op.first) as u16;
         let at = cpu.system.gdt.base.wrapping_add(u64::from(selector & !7));
-        let mut words = [0; 3];
-        for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
-            *word = u64::from(
-                cpu.system_word(bus, at.wrapping_add(offset)).map_err(|out| cpu.leave(out))?,
-            );
-        }
-        let [low, high, top] = words;
-        let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
-        let limit = (low & 0xffff | high & 0xf_0000) as u32;
+        let low = cpu.system_long(bus, at).map_err(|out| cpu.leave(out))?;
+        let top = cpu.system_word(bus, at.wrapping_add(8)).map_err(|out| cpu.leave(out))?;
+        let base = low >> 16 & 0xff_ffff | low >> 32 & 0xff00_0000 | u64::from(top) << 32;
+        let limit = (low & 0xffff | low >> 32 & 0xf_0000) as u32;
         cpu.system.task = Table { base, limit };
         cpu.system.task_selector = selector;
     }

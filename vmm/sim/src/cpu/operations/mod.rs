@@ -5,8 +5,6 @@ pub(crate) mod arithmetic;
 pub(crate) mod bits;
 pub(crate) mod control;
 pub(crate) mod data;
-pub(crate) mod shifts;
-pub(crate) mod strings;
 
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::mask;
@@ -40,11 +38,7 @@ macro_rules! sources {
 
         impl Source for $name {
             #[inline(always)]
-            fn read<B: Bus, const $width: u32>(
-                $cpu: &mut Cpu,
-                $bus: &mut B,
-                $op: &Op<B>,
-            ) -> Result<u64, Left> {
+            fn read<B: Bus, const $width: u32>($cpu: &mut Cpu, $bus: &mut B, $op: &Op<B>) -> Result<u64, Left> {
                 $value
             }
         }
