@@ -1,14 +1,15 @@
 //! Many vCPUs at once: the streaming disks with their hostile guest, and the order of locks.
 
+use std::any::type_name;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::shared::{GRANTER, Heap, MAPPER, Posted};
+use crate::shared::{GRANTER, Heap, MAPPER};
 use crate::support::{MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
 use haltkick_grants::*;
 use haltkick_locks::Platform;
-use haltkick_testing::Cpus;
+use haltkick_testing::{Cpus, tests};
 
 const VCPUS: usize = if cfg!(miri) { 2 } else { MOST_VCPUS };
 const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
@@ -27,7 +28,7 @@ fn operations_wanted() -> u64 {
 
 /// Every disk is served by the first vCPU that comes, with everything that is hostile and occasional in
 /// between. Once, or until enough has been done; each time all come to rest, everything is checked.
-fn all_pages_come_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
+fn all_pages_come_home<S: Scheme>(arrangement: Arrangement) {
     let stream = Stream::<S>::new(&Heap, DISKS, VCPUS, arrangement);
     let wanted = operations_wanted() / SCHEMES;
     let (mut times, counted) = (0, Counter::ALL.map(|_| AtomicU64::new(0)));
@@ -46,7 +47,8 @@ fn all_pages_come_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
     }
     let counts = Counter::ALL.map(|counter| format!("{} {}", counter.name(), count(counter)));
     println!(
-        "{scheme}: {} operations, {times} times at rest, no violation ({})",
+        "{}, {arrangement:?}: {} operations, {times} times at rest, no violation ({})",
+        type_name::<S>(),
         operations(),
         counts.join(", ")
     );
@@ -74,34 +76,25 @@ fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     }
 }
 
-macro_rules! under_every_scheme {
-    ($($name:ident $scheme:ty $(, $arrangement:expr)?;)+) => {$(
-        #[test]
-        fn $name() {
-            let arrangement = [$($arrangement,)? Arrangement::default()][0];
-            all_pages_come_home::<$scheme>(stringify!($name), arrangement);
-        }
-    )+};
-}
+const FREE: Arrangement = Arrangement { bound: false, kernel_lock: None };
+const BOUND: Arrangement = Arrangement { bound: true, ..FREE };
+const GRANTER_LOCK: Arrangement = Arrangement { kernel_lock: Some(KernelLock::Granter), ..FREE };
+const MAPPER_LOCK: Arrangement = Arrangement { kernel_lock: Some(KernelLock::Mapper), ..FREE };
 
-const BOUND: Arrangement = Arrangement { bound: true, kernel_lock: None };
-const GRANTER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(KernelLock::Granter) };
-const MAPPER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(KernelLock::Mapper) };
-
-under_every_scheme! {
-    under_one_lock_all_pages_come_home Single<Tickets>;
-    under_one_lock_and_a_strict_iommu_all_pages_come_home StrictSingle<Tickets>;
-    under_split_locks_all_pages_come_home Split<Tickets>;
-    under_split_locks_and_a_strict_iommu_all_pages_come_home StrictSplit<Tickets>;
-    with_an_unpadded_maptrack_lock_all_pages_come_home Unpadded<Tickets>;
-    with_shorter_sections_all_pages_come_home Brief<Tickets>;
-    bound_to_vcpus_all_pages_come_home Split<Tickets>, BOUND;
-    with_a_lock_in_the_granters_kernel_all_pages_come_home Split<Tickets>, GRANTER_LOCK;
-    with_a_lock_in_the_mappers_kernel_all_pages_come_home Split<Tickets>, MAPPER_LOCK;
-    under_cleaned_locks_all_pages_come_home Cleaned<Tickets>;
-    with_lists_per_vcpu_all_pages_come_home Lists<Tickets>;
-    under_per_cpu_locks_all_pages_come_home PerCpu<Tickets>;
-    under_fair_locks_all_pages_come_home Fair<Tickets>;
+tests! {
+    under_one_lock_all_pages_come_home: all_pages_come_home::<Single<Tickets>>(FREE);
+    under_one_lock_and_a_strict_iommu_all_pages_come_home: all_pages_come_home::<StrictSingle<Tickets>>(FREE);
+    under_split_locks_all_pages_come_home: all_pages_come_home::<Split<Tickets>>(FREE);
+    under_split_locks_and_a_strict_iommu_all_pages_come_home: all_pages_come_home::<StrictSplit<Tickets>>(FREE);
+    with_an_unpadded_maptrack_lock_all_pages_come_home: all_pages_come_home::<Unpadded<Tickets>>(FREE);
+    with_shorter_sections_all_pages_come_home: all_pages_come_home::<Brief<Tickets>>(FREE);
+    bound_to_vcpus_all_pages_come_home: all_pages_come_home::<Split<Tickets>>(BOUND);
+    with_a_lock_in_the_granters_kernel_all_pages_come_home: all_pages_come_home::<Split<Tickets>>(GRANTER_LOCK);
+    with_a_lock_in_the_mappers_kernel_all_pages_come_home: all_pages_come_home::<Split<Tickets>>(MAPPER_LOCK);
+    under_cleaned_locks_all_pages_come_home: all_pages_come_home::<Cleaned<Tickets>>(FREE);
+    with_lists_per_vcpu_all_pages_come_home: all_pages_come_home::<Lists<Tickets>>(FREE);
+    under_per_cpu_locks_all_pages_come_home: all_pages_come_home::<PerCpu<Tickets>>(FREE);
+    under_fair_locks_all_pages_come_home: all_pages_come_home::<Fair<Tickets>>(FREE);
 }
 
 /// Each disk is some vCPU's, and no other one's.
