@@ -58,7 +58,7 @@ wc-discourteous             host     a_head_leaves_a_lock_alone
 wc-head-ignores-load        host     nobody_sleeps_while_nobody
 wc-waiter-ignores-load      host     nobody_sleeps_while_nobody
 wc-sleep-once               host     a_head_sleeps_again
-wc-ignore-slice             host     conserving::a_slice_that_is_about_to_end
+wc-ignore-slice             host     a_slice_is_kept_by_who_holds
 wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three
 wc-early-ignores-load       host     a_waiter_behind_a_sleeper_spins

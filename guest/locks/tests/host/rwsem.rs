@@ -180,12 +180,6 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     stage.host.events(Event::RwsemRlockSteal) == 1
 }
 
-#[test]
-fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
-    assert!(a_reader_overtakes_a_woken_writer::<RulesToday>());
-    assert!(!a_reader_overtakes_a_woken_writer::<Rules2018>());
-}
-
 /// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
 fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let stage = Stage::<R>::new(Cpus::impatient(CPUS));
@@ -218,13 +212,6 @@ fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let_in.get()
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "there are three CPUs")]
-fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
-    assert_eq!(readers_that_are_let_in::<RulesToday>(), 2);
-    assert_eq!(readers_that_are_let_in::<Rules2018>(), 1);
-}
-
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
     let stage = Stage::<R>::new(Cpus::impatient(2));
@@ -235,12 +222,6 @@ fn spins_on_a_reader<R: RwSemRules>() -> u64 {
         |_| stage.visit(),
     );
     stage.host.events(Event::RwsemOptNospin)
-}
-
-#[test]
-fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
-    assert_eq!(spins_on_a_reader::<RulesToday>(), 1);
-    assert_eq!(spins_on_a_reader::<Rules2018>(), 0);
 }
 
 /// CPU 1 sleeps as a writer whose patience is over while CPU 0 owns the lock: how often it was promised the lock.
@@ -258,8 +239,15 @@ fn promises<R: RwSemRules>() -> u64 {
     stage.host.events(Event::RwsemWlockHandoff)
 }
 
-#[test]
-fn a_sleeper_is_promised_the_lock_today_and_was_not_in_2018() {
-    assert_eq!(promises::<RulesToday>(), 1);
-    assert_eq!(promises::<Rules2018>(), 0);
+tests! {
+    a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018: assert!(
+        a_reader_overtakes_a_woken_writer::<RulesToday>() && !a_reader_overtakes_a_woken_writer::<Rules2018>()
+    );
+    #[cfg_attr(miri, ignore = "there are three CPUs")]
+    readers_are_let_past_a_writer_and_up_to_it_in_2018:
+        assert_eq!((readers_that_are_let_in::<RulesToday>(), readers_that_are_let_in::<Rules2018>()), (2, 1));
+    a_writer_spins_on_readers_briefly_and_did_not_in_2018:
+        assert_eq!((spins_on_a_reader::<RulesToday>(), spins_on_a_reader::<Rules2018>()), (1, 0));
+    a_sleeper_is_promised_the_lock_today_and_was_not_in_2018:
+        assert_eq!((promises::<RulesToday>(), promises::<Rules2018>()), (1, 0));
 }
