@@ -171,7 +171,6 @@ sequence-relaxed-read       mm-loom  what_is_read_between
 sequence-relaxed-end        mm-loom  what_is_read_between
 spf-no-reference            mm-host  a_page_that_is_unmapped_at_any_step
 spf-ignore-odd              mm-host  a_change_is_noticed_at_the_next_look
-spf-ignore-special          mm-host  memory_with_operations_of_its_own
 spf-ignore-anon             mm-host  the_first_fault_of_an_area
 spf-ignore-bounds           mm-host  memory_is_empty_at_first
 spf-ignore-access           mm-host  a_wrong_access_is_an_error
