@@ -59,7 +59,8 @@ pub(crate) enum Part {
 #[repr(align(4096))]
 pub(crate) struct Paged<T>(pub(crate) T);
 
-/// Declares a kind of lock with the memory that its locks share; with `readers`, a reader-writer lock and a reference to that memory.
+/// Declares a kind of lock with the memory that its locks share, which is also the kernel of structures that are made of such locks;
+/// with `readers`, a reader-writer lock and a reference to that memory.
 macro_rules! guest_kind {
     ($name:ident: $lock:ty, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
@@ -69,6 +70,26 @@ macro_rules! guest_kind {
                 &DOMAIN.0
             }
             $(, $constant: $type = $value)*
+        }
+
+        impl haltkick_grants::Kernel for $name {
+            type Lock = $lock;
+            type Domain = $domain_type;
+
+            #[inline(always)]
+            fn new_lock() -> $lock {
+                <$lock>::new()
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static $domain_type {
+                <Self as $crate::lock::kind::Kind>::domain()
+            }
+
+            #[inline(always)]
+            fn page_table_work() {
+                $crate::lock::parts::page_table_work();
+            }
         }
     };
     (readers $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {

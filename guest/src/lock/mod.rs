@@ -5,7 +5,7 @@ pub(crate) mod calls;
 pub(crate) mod cost;
 pub(crate) mod form;
 pub(crate) mod kind;
-mod locks;
+pub(crate) mod locks;
 pub(crate) mod measure;
 pub(crate) mod object;
 mod object_imports;
