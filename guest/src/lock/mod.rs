@@ -13,4 +13,3 @@ pub(crate) mod oracle;
 pub(crate) mod parts;
 pub(crate) mod platform;
 pub(crate) mod registry;
-mod tables;
