@@ -336,7 +336,7 @@ impl Cpus {
 
 /// Waits until `reached`, and sees what they have done before who were to come there.
 #[cfg(not(any(loom, shuttle)))]
-fn until(reached: impl Fn() -> bool) {
+pub fn until(reached: impl Fn() -> bool) {
     while !reached() {
         threads::yield_now();
     }

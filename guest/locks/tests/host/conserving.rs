@@ -6,7 +6,7 @@ use haltkick_locks::*;
 
 use crate::{
     qspinlock::Stage,
-    support::{Cpus, Signal},
+    support::{Cpus, Signal, until},
 };
 
 const EVER: Duration = Duration::from_secs(3600);
@@ -256,17 +256,13 @@ fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
         || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.set_overcommitted(false);
-            while stage.host.pauses(2) < 500 && stage.host.events(Event::PvWaitNode) == 0 {
-                thread::yield_now();
-            }
+            until(|| stage.host.pauses(2) >= 500 || stage.host.events(Event::PvWaitNode) > 0);
         },
         |cpu| match cpu {
             1 => stage.visit(),
             _ => {
                 stage.host.until_counted(1, Event::PvWaitHead);
-                while stage.host.is_overcommitted() {
-                    thread::yield_now();
-                }
+                until(|| !stage.host.is_overcommitted());
                 stage.visit();
             }
         },

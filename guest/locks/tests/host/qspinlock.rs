@@ -13,7 +13,7 @@ use std::{
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Plain, Signal, rounds};
+use crate::support::{self, Cpus, Plain, Signal, rounds, until};
 
 type Domain = QSpinDomain<Cpus, 8>;
 
@@ -67,9 +67,7 @@ fn all_wait_for_cpu_0<M: Mode, W: Word>(another: Event, never: Event) -> &'stati
     stage.while_held(
         || {
             let waiting = || stage.host.doing(Activity::Waiter) + stage.host.doing(Activity::Head);
-            while waiting() < 7 {
-                thread::yield_now();
-            }
+            until(|| waiting() >= 7);
         },
         |_| stage.visit(),
     );

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{self, CPUS, Cpus, Plain, Signal};
+use crate::support::{self, CPUS, Cpus, Plain, Signal, until};
 
 type Stage<R> = support::Stage<SleepDomain<Cpus, osq::Packed, CPUS>, RwSem<osq::Packed, R>>;
 type Today = Stage<RulesToday>;
@@ -79,9 +79,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
                 // It has looked and waits, after CPU 1 did so; or it has come in.
                 let events = |event| stage.host.events(event);
                 let has_looked = || events(Event::RwsemOptFail) + events(Event::RwsemRlock) == 2;
-                while !stolen.given() && !has_looked() {
-                    thread::yield_now();
-                }
+                until(|| stolen.given() || has_looked());
             });
         },
         |cpu| match cpu {
@@ -125,9 +123,8 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             stage.unlock();
             released.give();
             // CPU 2 sleeps, or has come in.
-            while stage.host.events(Event::RwsemSleepWriter) < 2 && stage.order.lock().unwrap().is_empty() {
-                thread::yield_now();
-            }
+            let sleeps = || stage.host.events(Event::RwsemSleepWriter) >= 2;
+            until(|| sleeps() || !stage.order.lock().unwrap().is_empty());
             goes_on.give();
         }
         1 => {
@@ -150,9 +147,7 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     stage.host.set_preempted(0, true);
     let [halts, comes] = Signal::several();
     let until_the_reader_has_looked = move || {
-        while stage.host.events(Event::RwsemRlockSteal) + stage.host.events(Event::RwsemSleepReader) == 0 {
-            thread::yield_now();
-        }
+        until(|| stage.host.events(Event::RwsemRlockSteal) + stage.host.events(Event::RwsemSleepReader) > 0);
     };
     stage.while_held(
         || {

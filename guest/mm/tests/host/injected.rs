@@ -1,11 +1,10 @@
 //! Each step of the two optimistic paths, with an interference at exactly that point.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 
 use haltkick_mm::*;
+use haltkick_testing::{Signal, until};
 
 use crate::machine::*;
 
@@ -211,9 +210,7 @@ fn nothing_is_installed_where_pages_are_being_moved_to() {
             store(space, target, 7).unwrap();
             is_done.send(()).unwrap();
         });
-        while count(space, Event::SpfVmaChanged) + count(space, Event::SpeculativePgfault) == 0 {
-            thread::yield_now();
-        }
+        until(|| count(space, Event::SpfVmaChanged) + count(space, Event::SpeculativePgfault) > 0);
     });
     assert_eq!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(target));
     done.recv().unwrap();
@@ -335,13 +332,12 @@ fn an_area_that_a_writer_will_lock_has_no_new_reader() {
 fn an_area_that_is_locked_is_not_even_referred_to() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
-    let reached = Arc::new(AtomicBool::new(false));
-    let seen = reached.clone();
-    let look = move || at(Step::BeforeReference, move || seen.store(true, Relaxed));
+    let [reached] = Signal::several();
+    let look = move || at(Step::BeforeReference, move || reached.give());
     let store = move || store_on_cpu_1(space, start + PAGE, look);
     at(Step::Marked, move || until_a_fault_gives_up(space, store));
     space.protect(start, 8 * PAGE, Protection::Read).unwrap();
-    assert!(!reached.load(Relaxed), "a reader went for the reference of an area that is locked");
+    assert!(!reached.given(), "a reader went for the reference of an area that is locked");
 }
 
 #[test]
