@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use haltkick_mm::*;
-use haltkick_testing::{Signal, until};
+use haltkick_testing::{Signal, tests, until};
 
 use crate::machine::*;
 
@@ -219,13 +219,30 @@ fn nothing_is_installed_where_pages_are_being_moved_to() {
     assert_eq!(count(space, Event::SpfVmaChanged), 1, "the new area was not marked");
 }
 
-#[test]
-fn a_page_table_that_goes_between_the_two_last_looks_is_noticed() {
-    in_an_area(Scheme::Speculative, |space, start| {
-        at(Step::Rechecked, move || space.unmap(start, 8 * PAGE).unwrap());
+/// An area that is unmapped while a fault is at `step`, and what is done `then`, are `noticed`.
+fn unmapped_at(scheme: Scheme, step: Step, then: fn(Space<'static, Host>, u64), noticed: Event) {
+    in_an_area(scheme, |space, start| {
+        at(step, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            then(space, start);
+        });
         assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::SpfPmdChanged), 1);
+        assert_eq!(count(space, noticed), 1);
     });
+}
+
+/// Another area takes the slot.
+fn map_anew(space: Space<'static, Host>, start: u64) {
+    assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
+}
+
+tests! {
+    a_page_table_that_goes_between_the_two_last_looks_is_noticed:
+        unmapped_at(Scheme::Speculative, Step::Rechecked, |_, _| (), Event::SpfPmdChanged);
+    an_area_that_is_gone_before_it_is_locked_is_sought_again:
+        unmapped_at(Scheme::PerVma, Step::Found, |_, _| (), Event::VmaLockMiss);
+    an_area_whose_slot_is_used_anew_is_not_the_old_one:
+        unmapped_at(Scheme::PerVma, Step::Found, map_anew, Event::VmaLockAbort);
 }
 
 #[test]
@@ -278,27 +295,6 @@ fn an_area_without_a_page_table_is_served_under_its_lock() {
     store(space, start + TABLE * PAGE, 1).unwrap();
     assert_eq!(count(space, Event::VmaLockSuccess), 1);
     clean_up(space);
-}
-
-#[test]
-fn an_area_that_is_gone_before_it_is_locked_is_sought_again() {
-    in_an_area(Scheme::PerVma, |space, start| {
-        at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
-        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::VmaLockMiss), 1);
-    });
-}
-
-#[test]
-fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
-    in_an_area(Scheme::PerVma, |space, start| {
-        at(Step::Found, move || {
-            space.unmap(start, 8 * PAGE).unwrap();
-            assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
-        });
-        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::VmaLockAbort), 1);
-    });
 }
 
 #[test]
