@@ -206,12 +206,12 @@ mm-no-ptl                   mm-shuttle speculative::nothing_is_mapped_where_ever
 mm-ignore-neighbours        mm-host  neighbours_of_a_kind
 mm-keep-table               mm-host  a_page_that_is_unmapped_and_mapped_anew
 mm-no-invalidation          mm-host  every_page_is_the_right_one
-grants-swap-as-given        grants-host    the_posted_order_of_a_swap
+grants-swap-as-given        grants-host    the_posted_swap
 grants-swap-as-given        grants-shuttle split::opposite_swaps
-grants-swap-itself          grants-host    the_posted_swap_of_an_entry
-grants-swap-mapped          grants-host    swapped_entries_change_places
-grants-one-table-twice      grants-host    a_domain_can_map_its_own_page
-grants-tables-as-given      grants-host    two_domains_can_map_each_others
+grants-swap-itself          grants-host    the_posted_swap
+grants-swap-mapped          grants-host    a_bad_request_gets_its_status
+grants-one-table-twice      grants-host    domains_can_map_their_own
+grants-tables-as-given      grants-host    domains_can_map_their_own
 grants-steal-under-own      grants-host    a_domain_without_handles
 grants-release-first        grants-host    as_posted_table_and_entry
 grants-look-unlocked        grants-host    as_posted_table_and_entry
@@ -225,7 +225,7 @@ grants-full-counter         grants-host    a_full_pin_counter
 grants-forget-handle        grants-host    a_bad_request_gets_its_status
 grants-keep-frame           grants-host    a_mapping_reaches
 grants-keep-writing         grants-host    pins_and_flags_follow
-grants-no-invalidation      grants-host    a_stale_translation
+grants-no-invalidation      grants-host    a_mapping_reaches
 grants-no-invalidation      grants-shuttle split::a_page_that_was_taken_back
 grants-no-second-look       grants-shuttle split::a_handle_that_two_cpus_unmap
 grants-mark-blindly         grants-shuttle split::a_page_that_was_taken_back
