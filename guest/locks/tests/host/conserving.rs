@@ -182,7 +182,7 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 #[test]
 fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
-    let [held, waited_for] = Signal::several();
+    let [held] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             held.await_it();
@@ -210,13 +210,11 @@ fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
         1 => {
             stage.lock();
             held.give();
-            stage.host.until_counted(1, Event::PvWaitHead);
-            waited_for.give();
             stage.host.until_counted(1, Event::PvWaitNode);
             stage.unlock();
         }
         _ => {
-            waited_for.await_it();
+            stage.host.until_counted(1, Event::PvWaitHead);
             stage.visit();
         }
     });

@@ -162,14 +162,12 @@ fn who_tries_to_read_does_not_delay_a_waiting_writer() {
 fn the_fair_lock_serves_in_the_order_of_arrival() {
     let host = Cpus::impatient(3);
     let lock = FairRwLock::new(Ticket::new());
-    let [held, writer_waits] = Signal::several();
+    let [held] = Signal::several();
     let order = std::sync::Mutex::new(vec![]);
     host.run(|cpu| match cpu {
         0 => {
             lock.write(&host);
             held.give();
-            host.until_doing(1, Activity::Head);
-            writer_waits.give();
             // First in the queue that is a ticket lock, and second in that of the lock.
             host.until_doing(2, Activity::Head);
             lock.write_unlock(&host, ());
@@ -181,7 +179,7 @@ fn the_fair_lock_serves_in_the_order_of_arrival() {
             lock.write_unlock(&host, ());
         }
         _ => {
-            writer_waits.await_it();
+            host.until_doing(1, Activity::Head);
             lock.read(&host);
             order.lock().unwrap().push("reader");
             lock.read_unlock(&host, ());
