@@ -32,9 +32,7 @@ impl Signal {
 
     /// Waits for it.
     pub fn await_it(&self) {
-        while !self.given() {
-            thread::yield_now();
-        }
+        crate::until(|| self.given());
     }
 }
 
