@@ -11,7 +11,6 @@
 //! make mappings. `--think` is the time between two turns of either. Pages mapped and unmapped, and growths, count as
 //! operations; wait times are the writer's alone, from its request to the end of the growth. A growth that ends after
 //! the window counts too: the mappers have stopped then, and its time is a lower bound of the writer's wait.
-#![expect(unsafe_code, reason = "all vCPUs ask for the one world that vCPU 0 has built")]
 
 use core::sync::atomic::Ordering;
 
@@ -133,8 +132,7 @@ fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
 /// The disks of this run, which vCPU 0 makes.
 fn stream_of_run<S: Scheme>(arrangement: Arrangement) -> &'static Stream<S> {
     let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
-    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
-    unsafe { arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement)) }
+    arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement))
 }
 
 /// This vCPU has finished; the last to do so looks at everything.
