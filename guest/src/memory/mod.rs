@@ -9,7 +9,6 @@
 #![expect(unsafe_code, reason = "places objects in the pool, and reads page tables there")]
 
 mod locks;
-mod schemes;
 
 use core::ptr::{from_ref, null_mut};
 use core::slice;
