@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::shared::{GRANTER, Heap, MAPPER};
 use crate::support::{MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
 use haltkick_grants::*;
-use haltkick_locks::Platform;
 use haltkick_testing::{Cpus, tests};
 
 const VCPUS: usize = if cfg!(miri) { 2 } else { MOST_VCPUS };
@@ -130,20 +129,6 @@ fn a_kernels_own_lock_is_taken_when_pages_come_and_go() {
         let kernels = steps.iter().filter(|step| matches!(step, Step::Take(Taken::Kernel, _))).count();
         assert_eq!(kernels, taken * SEGMENTS, "{arrangement:?}");
     }
-}
-
-/// vCPU 0 grows the table again and again, all others map and unmap.
-#[test]
-fn a_writer_gets_past_mappers_that_never_pause() {
-    let stream = Stream::<Split<Tickets>>::new(&Heap, 1, VCPUS, Arrangement::default());
-    on_each_vcpu(VCPUS, 1, |vcpu| {
-        stream.grant_in_vain(vcpu);
-        let writes = cpus().cpu() == 0;
-        for _ in 0..ROUNDS {
-            if writes { stream.grow_in_vain(vcpu) } else { stream.map_in_vain(vcpu) }
-        }
-    });
-    stream.rest().unwrap_or_else(|unrest| panic!("{unrest}"));
 }
 
 /// No lock excludes anybody: counts must not add up, else the tests above show nothing.

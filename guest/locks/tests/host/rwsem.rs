@@ -46,24 +46,6 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
 }
 
-/// Readers come and go without a gap; the writer sleeps first, since spinning on readers is bounded.
-#[test]
-fn a_writer_comes_in_although_readers_never_let_go_together() {
-    let stage = Today::new(Cpus::impatient(CPUS));
-    let [done] = Signal::several();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.visit();
-            done.give();
-        } else {
-            while !done.given() {
-                stage.read();
-            }
-        }
-    });
-    assert_eq!(stage.counter.get(), 1);
-}
-
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
 /// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
 fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
