@@ -3,7 +3,6 @@
 use haltkick_locks::{Domain, RwLock};
 use haltkick_mm::Scheme;
 
-/// A kind of lock.
 pub(crate) trait Kind: 'static {
     /// The lock itself, with readers that share it or do not.
     type Lock: RwLock<Self::Domain> + 'static;
@@ -20,7 +19,6 @@ pub(crate) trait Kind: 'static {
     /// How page faults are served in a run with this lock.
     const FAULTS: Option<Serving> = Some(MMAP_SEM);
 
-    /// A free lock.
     fn new() -> Self::Lock;
     /// The shared memory.
     fn domain() -> &'static Self::Domain;

@@ -41,7 +41,6 @@ macro_rules! of_either {
 }
 
 impl Semaphore {
-    /// A free one.
     pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
         let semaphore = match rules {
             Rules::Today => AnyRwSem::Today(RwSem::new()),

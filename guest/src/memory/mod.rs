@@ -77,7 +77,6 @@ pub(crate) fn init(serving: Option<Serving>) {
     MEMORY.store(memory, Ordering::Relaxed);
 }
 
-/// Room for `count` objects.
 fn room<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
     let at = next.next_multiple_of(align_of::<T>() as u64);
     *next = at + (count * size_of::<T>()) as u64;

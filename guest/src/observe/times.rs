@@ -44,7 +44,6 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// As this run asks for it.
     pub(crate) fn of_run() -> Self {
         Self::new(boot().flags.has(BootFlags::ORDERED_STAMPS))
     }

@@ -61,7 +61,6 @@ struct Cpu {
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
-    /// The number of events of each kind.
     events: Vec<AtomicU64>,
 }
 

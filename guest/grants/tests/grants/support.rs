@@ -8,7 +8,6 @@ use haltkick_testing::Cpus;
 
 use crate::shared::Heap;
 
-/// Most vCPUs of a test.
 pub(crate) const MOST_VCPUS: usize = 6;
 
 thread_local! {
@@ -23,9 +22,7 @@ thread_local! {
 pub(crate) enum Step {
     /// Acquires a lock, which lies at that address.
     Take(Taken, usize),
-    /// Releases it.
     Drop(Taken),
-    /// Changes a page table.
     PageTable,
 }
 

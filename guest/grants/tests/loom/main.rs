@@ -49,7 +49,6 @@ impl Memory for Heap {
     }
 }
 
-/// The domains.
 const MAPPER: u16 = 0;
 const GRANTER: u16 = 1;
 

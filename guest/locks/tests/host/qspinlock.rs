@@ -100,7 +100,6 @@ fn strict_queues_serve_in_the_order_of_arrival<W: Word>() {
 /// How deep interrupts nest: two levels more than there are nodes.
 const DEPTH: usize = LEVELS + 2;
 
-/// One lock for each level.
 struct Levels<M, W> {
     domain: Domain,
     locks: [QSpinLock<M, W>; DEPTH],

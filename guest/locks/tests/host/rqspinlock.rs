@@ -40,7 +40,6 @@ impl Stage {
         Ok(())
     }
 
-    /// As [`while_held`](support::while_held).
     fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
         support::while_held(
             &self.host,

@@ -295,7 +295,6 @@ impl Graph {
         &self.edges[self.begins[state as usize] as usize..self.begins[state as usize + 1] as usize]
     }
 
-    /// The lock's word.
     pub(crate) fn word(&self, state: u32) -> u32 {
         self.words[self.states[state as usize].memory as usize]
     }

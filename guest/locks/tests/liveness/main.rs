@@ -27,7 +27,6 @@ use crate::{
     machine::Cpus,
 };
 
-/// Each takes the lock once.
 const THREE_ONCE: Rounds = [1, 1, 1, 0];
 const FOUR_ONCE: Rounds = [1, 1, 1, 1];
 /// Both take it again and again.

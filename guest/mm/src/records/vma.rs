@@ -48,7 +48,6 @@ pub struct Vma {
     pub(crate) lock: CachePadded<VmaLock>,
 }
 
-/// The lock of one area.
 #[derive(Debug)]
 pub(crate) struct VmaLock {
     /// 0: in no tree; 1: in one, plus one for each reader; [`VmaLock::WRITER`] in addition while a writer waits or sets
