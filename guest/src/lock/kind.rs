@@ -1,7 +1,10 @@
-//! Kinds of locks: what the table of calls needs of each.
+//! Kinds of locks: what the table of calls needs of each, and which can be parts of other structures.
 
 use haltkick_locks::{Domain, RwLock};
 use haltkick_mm::Scheme;
+
+use crate::cpu::percpu::{boot, this};
+use crate::cpu::time::{iterations, now, work};
 
 pub(crate) trait Kind: 'static {
     /// The lock itself, with readers that share it or do not.
@@ -40,7 +43,9 @@ pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
 /// From one lock to the next, whatever their kind.
 pub(crate) const INSTANCE_BYTES: usize = 256;
 
-/// The kinds of locks that can be parts.
+/// The kinds of locks that other structures of this guest are made of: grant tables, queues of reader-writer locks. Such a
+/// structure has locks by the thousand, embedded in it, so it takes those that are small and need no token; and each one is
+/// compiled once for each structure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// No exclusion at all.
@@ -86,7 +91,7 @@ macro_rules! guest_kind {
 
             #[inline(always)]
             fn page_table_work() {
-                $crate::lock::parts::page_table_work();
+                $crate::lock::kind::page_table_work();
             }
         }
     };
@@ -116,4 +121,40 @@ macro_rules! guest_kind {
     };
 }
 
-pub(crate) use guest_kind;
+/// `--hold`: what changing a page table costs. A sign of life for the watchdog, too: under a slow lock a request takes
+/// seconds.
+pub(crate) fn page_table_work() {
+    // Relaxed: the VMM looks whether it changes.
+    this().activity.since_tsc.store(now(), core::sync::atomic::Ordering::Relaxed);
+    let hold = boot().hold_ns;
+    if hold != 0 {
+        work(iterations(hold));
+    }
+}
+
+/// Declares workloads on structures whose spinlocks are the lock of the run: what a vCPU does where they are of
+/// kernel `$kernel`. Without a lock it does `$without`: the same work, without contention.
+macro_rules! workloads_on_parts {
+    ($times:tt, $without:expr; $($order:literal $name:literal, $summary:literal, |$kernel:ident| $run:expr;)+) => {$(
+        $crate::lock::registry::workload! {
+            $order $name, $summary, [CHECKS_AT_REST NEEDS_PARTS IDEAL_IS_LOCK_FREE], $times => || {
+                use $crate::lock::{kind::Part, locks};
+
+                fn with_parts<$kernel: haltkick_grants::Kernel>() {
+                    $run;
+                }
+                let part = $crate::lock::registry::form_of_run().part;
+                match part.expect("the VMM checked that the lock can be a part") {
+                    Part::Nothing => $without,
+                    Part::Tas => with_parts::<locks::Tas>(),
+                    Part::Ticket => with_parts::<locks::Ticket>(),
+                    Part::TicketParavirt => with_parts::<locks::TicketParavirt>(),
+                    Part::QspinlockNative => with_parts::<locks::QspinlockNative>(),
+                    Part::QspinlockParavirt => with_parts::<locks::QspinlockParavirt>(),
+                }
+            };
+        }
+    )+};
+}
+
+pub(crate) use {guest_kind, workloads_on_parts};

@@ -10,6 +10,5 @@ pub(crate) mod measure;
 pub(crate) mod object;
 mod object_imports;
 pub(crate) mod oracle;
-pub(crate) mod parts;
 pub(crate) mod platform;
 pub(crate) mod registry;
