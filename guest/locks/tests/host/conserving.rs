@@ -259,7 +259,6 @@ fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
         |cpu| match cpu {
             1 => stage.visit(),
             _ => {
-                stage.host.until_counted(1, Event::PvWaitHead);
                 until(|| !stage.host.is_overcommitted());
                 stage.visit();
             }
