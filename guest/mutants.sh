@@ -90,7 +90,7 @@ gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
 rq-relaxed-count            loom     rqspinlock::rq10_
 rq-relaxed-wait             loom     family::rqspinlock::with_two
 rq-keep-entry               loom     rqspinlock::a_lock_is_free_after
-rq-keep-pending             host     a_pending_cpu_that_times_out
+rq-keep-pending             loom     rqspinlock::a_lock_is_free_after
 rq-cas-first                host     rq2_
 rq-null-first               host     rq2_
 rq-forget-own               host     rq3_

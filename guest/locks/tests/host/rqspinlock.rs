@@ -241,35 +241,6 @@ fn a_head_that_times_out_sends_the_queue_away() {
     assert_eq!(stage.host.events(Event::LockDissolved), 1);
 }
 
-#[test]
-fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
-    let stage = Stage::new(4);
-    stage.host.set_lock_limit(1, SOON);
-    stage.lock(&stage.a).unwrap();
-    support::on_cpu_1(|| assert_eq!(stage.visit(), Err(LockError::TimedOut)));
-    stage.unlock(&stage.a);
-    stage.assert_at_rest(0, 1);
-}
-
-#[test]
-fn a_lock_that_fails_is_asked_for_again() {
-    let stage = Stage::new(4);
-    stage.host.set_lock_limit(1, Duration::ZERO);
-    let [held] = Signal::several();
-    stage.host.run_some(2, |cpu| {
-        if cpu == 1 {
-            held.await_it();
-        }
-        stage.a.lock(&stage.domain);
-        held.give();
-        if cpu == 0 {
-            stage.host.until_counted(3, Event::LockTimedOut);
-        }
-        stage.unlock(&stage.a);
-    });
-    assert_eq!([0, 1].map(|cpu| stage.domain.held_by(cpu)), [0; 2]);
-}
-
 /// CPU 3, behind the head, stands still when that one gives up.
 #[test]
 fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
