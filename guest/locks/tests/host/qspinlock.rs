@@ -45,7 +45,6 @@ on_both_layouts! {
     strict_queues_serve_in_the_order_of_arrival
     t6_interrupts_at_any_point_may_take_locks_to_any_depth
     t9_a_fifth_level_waits_without_a_node
-    t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted
     t2_a_head_that_registered_itself_is_not_registered_again
     t4_the_entry_is_gone_before_the_lock_is_free
     t5_a_link_made_before_its_node_is_used_stays
@@ -187,46 +186,6 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 
     check::<V16, W>();
     check::<Pv, W>();
-}
-
-/// CPU 1 is about to halt, as the head of a lock's queue, when an NMI comes that waits for another lock, which CPU 2
-/// holds. CPU 1 is kicked meanwhile.
-fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
-    let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
-    let other: &'static _ = Box::leak(Box::new(QSpinLock::<Pv, W>::new()));
-    let [held, other_held, interrupted, kicked] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            interrupted.await_it();
-            stage.unlock();
-            kicked.give();
-        }
-        1 => {
-            held.await_it();
-            // Else the NMI may find the other lock free, and wait for nothing.
-            other_held.await_it();
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                stage.host.nmi(|| {
-                    interrupted.give();
-                    other.lock(&stage.domain);
-                    other.unlock(&stage.domain, ());
-                });
-            });
-            stage.visit();
-        }
-        _ => {
-            other.lock(&stage.domain);
-            other_held.give();
-            kicked.await_it();
-            // The NMI waits, and not asleep: it would have taken the kick by now.
-            stage.host.until_counted(2, Event::PvWaitHead);
-            stage.host.until_paused(1, 10);
-            other.unlock(&stage.domain, ());
-        }
-    });
-    assert_eq!(stage.counter.get(), 1);
 }
 
 // Each race that the queue spinlock once had, as far as it does not need a weak memory model, nor an interrupt.
@@ -482,27 +441,4 @@ fn a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says<W: Word>() {
             |_| stage.visit(),
         );
     }
-}
-
-#[test]
-fn a_sleeper_in_another_domain_is_missed_loudly() {
-    let host = Cpus::impatient(2);
-    let _watchdog = host.watchdog();
-    let domains = [Domain::new(host.clone()), Domain::new(host.clone())];
-    let lock = QSpinLock::<Pv>::new();
-    Cpus::become_cpu(0);
-    lock.lock(&domains[0]);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            Cpus::become_cpu(1);
-            lock.lock(&domains[0]);
-            lock.unlock(&domains[0], ());
-        });
-        host.until_counted(1, Event::PvWaitHead);
-        let unlock = std::panic::AssertUnwindSafe(|| lock.unlock(&domains[1], ()));
-        let panic = std::panic::catch_unwind(unlock).unwrap_err();
-        let message = panic.downcast_ref::<String>().expect("a formatted message");
-        assert!(message.contains("has no entry") && message.contains("0 of 256 entries in use"), "{message}");
-        lock.unlock(&domains[0], ());
-    });
 }
