@@ -5,10 +5,10 @@ use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::shared::{GRANTER, Heap, MAPPER};
-use crate::support::{MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
+use crate::shared::{GRANTER, Heap};
+use crate::support::{MOST_VCPUS, Step, Tickets, on_each_vcpu, steps, world};
 use haltkick_grants::*;
-use haltkick_testing::{Cpus, tests};
+use haltkick_testing::tests;
 
 const VCPUS: usize = if cfg!(miri) { 2 } else { MOST_VCPUS };
 const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
@@ -129,41 +129,6 @@ fn a_kernels_own_lock_is_taken_when_pages_come_and_go() {
         let kernels = steps.iter().filter(|step| matches!(step, Step::Take(Taken::Kernel, _))).count();
         assert_eq!(kernels, taken * SEGMENTS, "{arrangement:?}");
     }
-}
-
-/// No lock excludes anybody: counts must not add up, else the tests above show nothing.
-#[test]
-#[cfg(not(miri))]
-fn without_locks_somebody_notices() {
-    struct None;
-    impl Kernel for None {
-        type Lock = haltkick_locks::NoLock;
-        type Domain = Cpus;
-        fn new_lock() -> Self::Lock {
-            haltkick_locks::NoLock::new()
-        }
-        fn domain() -> &'static Cpus {
-            cpus()
-        }
-    }
-    let world = world::<Single<None>>(VCPUS);
-    world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
-    // Until two have met within some nanoseconds: at once, but for a machine with one processor.
-    let noticed = (0..2_000).any(|_| {
-        let trial = || {
-            on_each_vcpu(VCPUS, 1, |vcpu| {
-                for _ in 0..2_000 {
-                    let request = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
-                    if let Ok(handle) = world.map(vcpu, MAPPER, request) {
-                        world.unmap(vcpu, MAPPER, &[handle], |_, _| {}).unwrap();
-                    }
-                }
-            });
-            assert!(world.rest().is_clean());
-        };
-        catch_unwind(AssertUnwindSafe(trial)).is_err()
-    });
-    assert!(noticed);
 }
 
 /// Returns the complaint of the lock order's check about a swap, if any.

@@ -39,7 +39,7 @@ pub(crate) fn steps(section: impl FnOnce()) -> Vec<Step> {
 
 /// The machine on which the calling thread plays a vCPU. It stays until the process ends, for kernels keep it
 /// forever.
-pub(crate) fn cpus() -> &'static Cpus {
+fn cpus() -> &'static Cpus {
     CPUS.with(|cpus| *cpus.get_or_init(|| Box::leak(Box::new(Cpus::impatient(MOST_VCPUS)))))
 }
 
