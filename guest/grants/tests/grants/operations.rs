@@ -17,7 +17,6 @@ under_every_scheme! {
     a_mapping_reaches_the_granters_page_until_it_is_unmapped
     devices_reach_what_is_mapped_as_far_as_it_is
     pins_and_flags_follow_the_mappings
-    a_batch_is_unmapped_with_one_invalidation
     a_bad_request_gets_its_status_is_counted_and_changes_nothing
     a_full_pin_counter_refuses_one_more
     a_domain_without_handles_is_refused
@@ -88,14 +87,6 @@ fn pins_and_flags_follow_the_mappings<S: Scheme>(world: &World<S>, vcpu: &Vcpu) 
     unmap(world, vcpu, &[reads]);
     assert_eq!(marks(), 0);
     assert!(entry.revoke());
-}
-
-fn a_batch_is_unmapped_with_one_invalidation<S: Scheme>(world: &World<S>, vcpu: &Vcpu) {
-    grant(world, 0, PERMIT_ACCESS, 0);
-    let mapped: Vec<u32> = (0..40).map(|_| world.map(vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap()).collect();
-    assert_eq!(unmap(world, vcpu, &mapped), []);
-    assert_eq!(vcpu.counted(Counter::Unmap), 40);
-    assert_eq!(vcpu.counted(Counter::Invalidate), 2, "32 and 8");
 }
 
 #[expect(clippy::too_many_lines, reason = "it is one table")]

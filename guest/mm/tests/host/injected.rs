@@ -106,7 +106,7 @@ fn an_address_space_with_one_user_does_not_speculate() {
 /// Both forms of speculation: by a reference to the area, and under SRCU.
 const FORMS: [Scheme; 2] = [Scheme::Speculative, Scheme::SpeculativeSrcu];
 
-/// Runs `test` under every form of speculation with every such step: with a page of the area.
+/// Runs `test` under every form of speculation at each of the steps below, with a page of the area.
 fn at_every_step(test: fn(Space<'static, Host>, u64, Step)) {
     for (form, step) in FORMS.into_iter().flat_map(|form| STEPS.into_iter().map(move |step| (form, step))) {
         in_an_area(form, |space, start| test(space, start + 3 * PAGE, step));
