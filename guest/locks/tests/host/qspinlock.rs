@@ -51,7 +51,6 @@ on_both_layouts! {
     t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue
     t14_a_lock_that_is_not_held_cannot_be_unlocked
     a_head_that_the_owner_registers_does_not_register_itself
-    a_newcomer_steals_while_the_head_sleeps
     a_newcomer_queues_while_the_head_spins
     a_waiter_behind_a_sleeper_sleeps_at_once
     one_kick_wakes_a_waiter_that_became_head_asleep
@@ -311,7 +310,7 @@ fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
 /// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
     // After the owner has left: at (0,1,1) it would get in line at once.
-    newcomer_meets_waiter::<Native, W>(Point::PendingSet, false);
+    newcomer_meets_waiter::<Native, W>(Point::PendingSet);
 }
 
 fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
@@ -322,11 +321,11 @@ fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
     assert!(message.contains("locked byte is 0: not held"), "{message}");
 }
 
-// Sleeping, kicking, and overtaking a sleeper.
+// Sleeping and kicking, and what a newcomer does meanwhile.
 
 /// CPU 0 holds the lock; CPU 1 waits, and is kept at `point`. When CPU 0 has left, CPU 2 arrives; CPU 1 goes on when that one
-/// has had the lock, if it overtakes, or else is in the queue.
-fn newcomer_meets_waiter<M: Mode, W: Word>(point: Point, newcomer_overtakes: bool) -> &'static Stage<M, W> {
+/// is in the queue.
+fn newcomer_meets_waiter<M: Mode, W: Word>(point: Point) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::new(3, Duration::from_millis(1)));
     let [held, there, left, done] = Signal::several();
     stage.host.run(|cpu| match cpu {
@@ -344,25 +343,17 @@ fn newcomer_meets_waiter<M: Mode, W: Word>(point: Point, newcomer_overtakes: boo
         }
         _ => {
             left.await_it();
-            if !newcomer_overtakes {
-                Cpus::give_at(Point::TailPublished, done);
-            }
+            Cpus::give_at(Point::TailPublished, done);
             stage.visit();
-            assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken CPU 1");
-            done.give();
+            assert!(done.given(), "CPU 2 has overtaken CPU 1");
         }
     });
     assert_eq!(stage.counter.get(), 2);
     stage
 }
 
-fn a_newcomer_steals_while_the_head_sleeps<W: Word>() {
-    let stage = newcomer_meets_waiter::<Pv, W>(Point::BeforeSleep, true);
-    assert_eq!(stage.host.events(Event::PvLockStealing), 1);
-}
-
 fn a_newcomer_queues_while_the_head_spins<W: Word>() {
-    let stage = newcomer_meets_waiter::<Pv, W>(Point::HeadSpinning, false);
+    let stage = newcomer_meets_waiter::<Pv, W>(Point::HeadSpinning);
     assert_eq!(stage.host.events(Event::PvLockStealing), 0);
 }
 
