@@ -166,6 +166,20 @@ fn what_an_area_said_before_it_changed_is_no_error() {
     });
 }
 
+#[test]
+fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
+    at_every_step(|space, victim, step| {
+        let start = victim - 3 * PAGE;
+        at(step, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+        });
+        store(space, victim, 1).unwrap();
+        assert_eq!(count(space, Event::SpeculativePgfault), 0, "{step:?}");
+        assert_eq!(load(space, start), Ok(0), "{step:?}");
+    });
+}
+
 /// Another CPU writes to where an area is being moved, as soon as it finds an area there. What it would install would be
 /// overwritten by the page that is moved there, and lost.
 #[test]
