@@ -58,7 +58,7 @@ wc-discourteous             host     a_head_leaves_a_lock_alone
 wc-head-ignores-load        host     nobody_sleeps_while_nobody
 wc-waiter-ignores-load      host     nobody_sleeps_while_nobody
 wc-sleep-once               host     a_head_sleeps_again
-wc-ignore-slice             host     conserving::a_slice_that_is_about_to_end
+wc-ignore-slice             host     a_slice_is_kept_by_who_holds
 wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three
 wc-early-ignores-load       host     a_waiter_behind_a_sleeper_spins
@@ -90,7 +90,7 @@ gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
 rq-relaxed-count            loom     rqspinlock::rq10_
 rq-relaxed-wait             loom     family::rqspinlock::with_two
 rq-keep-entry               loom     rqspinlock::a_lock_is_free_after
-rq-keep-pending             host     a_pending_cpu_that_times_out
+rq-keep-pending             loom     rqspinlock::a_lock_is_free_after
 rq-cas-first                host     rq2_
 rq-null-first               host     rq2_
 rq-forget-own               host     rq3_
@@ -122,7 +122,7 @@ rw-unfair-relaxed-read      loom     rw::unfair::with_two
 rw-unfair-relaxed-write     loom     rw::unfair::with_two
 rw-unfair-relaxed-read-unlock loom   rw::unfair::with_two
 rw-unfair-relaxed-write-unlock loom  rw::unfair::with_two
-rw-fair-try-blindly         host     who_tries_to_read_does_not
+rw-fair-try-blindly         host     t17_
 rw-fair-relaxed-read        loom     rw::fair::with_two
 rw-fair-relaxed-queued-read loom     rw::fair::with_two
 rw-fair-relaxed-read-unlock loom     rw::fair::with_two
@@ -171,7 +171,6 @@ sequence-relaxed-read       mm-loom  what_is_read_between
 sequence-relaxed-end        mm-loom  what_is_read_between
 spf-no-reference            mm-host  a_page_that_is_unmapped_at_any_step
 spf-ignore-odd              mm-host  a_change_is_noticed_at_the_next_look
-spf-ignore-special          mm-host  memory_with_operations_of_its_own
 spf-ignore-anon             mm-host  the_first_fault_of_an_area
 spf-ignore-bounds           mm-host  memory_is_empty_at_first
 spf-ignore-access           mm-host  a_wrong_access_is_an_error
@@ -207,12 +206,12 @@ mm-no-ptl                   mm-shuttle speculative::nothing_is_mapped_where_ever
 mm-ignore-neighbours        mm-host  neighbours_of_a_kind
 mm-keep-table               mm-host  a_page_that_is_unmapped_and_mapped_anew
 mm-no-invalidation          mm-host  every_page_is_the_right_one
-grants-swap-as-given        grants-host    the_posted_order_of_a_swap
+grants-swap-as-given        grants-host    the_posted_swap
 grants-swap-as-given        grants-shuttle split::opposite_swaps
-grants-swap-itself          grants-host    the_posted_swap_of_an_entry
-grants-swap-mapped          grants-host    swapped_entries_change_places
-grants-one-table-twice      grants-host    a_domain_can_map_its_own_page
-grants-tables-as-given      grants-host    two_domains_can_map_each_others
+grants-swap-itself          grants-host    the_posted_swap
+grants-swap-mapped          grants-host    a_bad_request_gets_its_status
+grants-one-table-twice      grants-host    domains_can_map_their_own
+grants-tables-as-given      grants-host    domains_can_map_their_own
 grants-steal-under-own      grants-host    a_domain_without_handles
 grants-release-first        grants-host    as_posted_table_and_entry
 grants-look-unlocked        grants-host    as_posted_table_and_entry
@@ -226,7 +225,7 @@ grants-full-counter         grants-host    a_full_pin_counter
 grants-forget-handle        grants-host    a_bad_request_gets_its_status
 grants-keep-frame           grants-host    a_mapping_reaches
 grants-keep-writing         grants-host    pins_and_flags_follow
-grants-no-invalidation      grants-host    a_stale_translation
+grants-no-invalidation      grants-host    a_mapping_reaches
 grants-no-invalidation      grants-shuttle split::a_page_that_was_taken_back
 grants-no-second-look       grants-shuttle split::a_handle_that_two_cpus_unmap
 grants-mark-blindly         grants-shuttle split::a_page_that_was_taken_back

@@ -94,7 +94,6 @@ pub(crate) fn oracles() -> &'static [Oracle] {
     unsafe { core::slice::from_raw_parts(boot().oracles.0 as *const Oracle, boot().lock_count as usize) }
 }
 
-/// The memory of `shared` as words.
 pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
     // By its address, not by the reference: that does not allow to write to padding.
     let address = (&raw const *shared).addr();

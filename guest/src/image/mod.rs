@@ -1,9 +1,12 @@
-//! Parts of the image at places of their own: text of fixed length in tables that the VMM reads there, and statics in
-//! lines of their own.
+//! Parts of the image at places of their own: tables that the VMM reads there, whose texts have a fixed length, and statics
+//! in lines of their own.
 //!
 //! Several vCPUs write those statics while something is measured. A padded static by itself is not enough: the optimiser
 //! shrinks a private one to the fields that are used, keeps its alignment, and puts a neighbour behind it. One that stands
 //! in a named section and is marked as used stays as long as it is. A test of the VMM reads the image's symbols.
+#![expect(unsafe_code, reason = "sections whose ends are symbols of the linker script")]
+
+use haltkick_hypercalls::Descriptor;
 
 /// `text`, and zeros behind it, at least one.
 pub(crate) const fn padded<const N: usize>(text: &str) -> [u8; N] {
@@ -29,3 +32,32 @@ macro_rules! hot {
 }
 
 pub(crate) use hot;
+
+unsafe extern "C" {
+    static __haltkick_locks_start: u8;
+    static __haltkick_locks_end: u8;
+    static __haltkick_workloads_start: u8;
+    static __haltkick_workloads_end: u8;
+}
+
+/// The table between two symbols of the linker script.
+///
+/// # Safety
+/// They are the ends of a section that is made of `T`s.
+pub(crate) unsafe fn table<T>(start: *const u8, end: *const u8) -> &'static [T] {
+    let bytes = end as usize - start as usize;
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(start.cast(), bytes / size_of::<T>()) }
+}
+
+/// The image's own locks.
+pub(crate) fn locks() -> &'static [Descriptor] {
+    // SAFETY: the section's ends; only `lock!` puts anything there, and it puts descriptors.
+    unsafe { table(&raw const __haltkick_locks_start, &raw const __haltkick_locks_end) }
+}
+
+/// Its workloads.
+pub(crate) fn workloads() -> &'static [Descriptor] {
+    // SAFETY: as above, with `workload!`.
+    unsafe { table(&raw const __haltkick_workloads_start, &raw const __haltkick_workloads_end) }
+}

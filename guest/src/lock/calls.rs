@@ -113,7 +113,6 @@ struct Table {
     slots: [AtomicPtr<()>; 4],
     /// Address of lock number 0.
     locks: AtomicUsize,
-    /// The locks exclude.
     excludes: AtomicBool,
 }
 

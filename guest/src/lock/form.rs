@@ -16,7 +16,6 @@ use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Part, Serving};
 use crate::lock::object;
 
-/// One form of a lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) calls: Calls,

@@ -20,13 +20,10 @@ use crate::observe::trace::Ring;
 /// TSC ticks at the edges of a section.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
-    /// It asked for the lock.
     pub(crate) asked: u64,
-    /// It had it.
     pub(crate) had: u64,
     /// The section was over, the lock still held.
     pub(crate) left: u64,
-    /// It had released it.
     pub(crate) released: u64,
 }
 
@@ -146,7 +143,6 @@ impl Sections {
     }
 }
 
-/// Counts a section and its times.
 #[inline(always)]
 pub(crate) fn count(times: &Times) {
     add(&this().results.acquisitions, 1);

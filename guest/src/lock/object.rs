@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use haltkick_hypercalls::{BootFlags, LockObject, LockObjects, MAX_OBJECTS, PANIC_NO_MEMORY};
 
 use crate::cpu::percpu::{self, boot};
+use crate::image::locks;
 use crate::lock::calls::{Calls, TryFunction};
-use crate::lock::tables::locks;
 
 #[used]
 #[unsafe(link_section = ".haltkick.objects")]

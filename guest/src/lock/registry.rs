@@ -10,11 +10,10 @@ use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, TIMES, WorkloadFl
 use haltkick_locks::Point;
 
 use crate::cpu::percpu::boot;
-use crate::image::padded;
+use crate::image::{locks, padded, table, workloads};
 use crate::lock::calls::Calls;
 use crate::lock::form::Form;
 use crate::lock::object;
-use crate::lock::tables::{locks, table, workloads};
 
 /// One lock's code: its native form and its paravirtual one.
 pub(crate) type LockCode = [Option<Form>; 2];

@@ -9,7 +9,6 @@
 #![expect(unsafe_code, reason = "places objects in the pool, and reads page tables there")]
 
 mod locks;
-mod schemes;
 
 use core::ptr::{from_ref, null_mut};
 use core::slice;
@@ -78,7 +77,6 @@ pub(crate) fn init(serving: Option<Serving>) {
     MEMORY.store(memory, Ordering::Relaxed);
 }
 
-/// Room for `count` objects.
 fn room<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
     let at = next.next_multiple_of(align_of::<T>() as u64);
     *next = at + (count * size_of::<T>()) as u64;

@@ -19,7 +19,6 @@ pub(crate) fn section_entered(activity: &Line) {
     activity.state.store(Activity::Holder as u32, Relaxed);
 }
 
-/// One less.
 #[inline(always)]
 pub(crate) fn section_left(activity: &Line) {
     let left = activity.sections.load(Relaxed) - 1;
@@ -27,7 +26,6 @@ pub(crate) fn section_left(activity: &Line) {
     activity.state.store(if left == 0 { Activity::Other } else { Activity::Holder } as u32, Relaxed);
 }
 
-/// Whether it is in any.
 #[inline(always)]
 pub(crate) fn is_in_section() -> bool {
     this().activity.sections.load(Relaxed) != 0

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{BootFlags, Histogram, histogram_bucket};
 
 use crate::cpu::percpu::{add, boot, this};
-use crate::cpu::time::now;
+use crate::cpu::time::{now, now_in_order};
 
 /// Counts `ticks`. A counter that is full stays so.
 #[inline]
@@ -44,7 +44,6 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// As this run asks for it.
     pub(crate) fn of_run() -> Self {
         Self::new(boot().flags.has(BootFlags::ORDERED_STAMPS))
     }
@@ -58,10 +57,8 @@ impl Stamps {
         if !self.ordered {
             return now();
         }
+        let ticks = now_in_order();
         // SAFETY: touches nothing; every x86-64 CPU has it.
-        unsafe { _mm_lfence() };
-        let ticks = now();
-        // SAFETY: as above.
         unsafe { _mm_lfence() };
         ticks
     }

@@ -14,7 +14,6 @@ use haltkick_mm::{Access, Error};
 /// the access (SIGSEGV, SEGV_ACCERR); no memory is left to map (the OOM killer's SIGKILL).
 const SIGNALS: [Error; 3] = [Error::NotMapped, Error::NotAllowed, Error::OutOfMemory];
 
-/// The number of a signal.
 pub(crate) fn number(signal: Error) -> u64 {
     let index = SIGNALS.iter().position(|it| *it == signal).expect("a fault ends with one of these");
     index as u64 + 1

@@ -2,6 +2,7 @@
 //! when all vCPUs have stopped.
 #![expect(unsafe_code, reason = "hands out parts of a static, and shares what one vCPU has built in it")]
 
+use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -51,32 +52,28 @@ impl Memory for Arena {
     }
 }
 
-/// Makes a value on vCPU 0, for all vCPUs; they wait until it is there, and then all are ready.
-///
-/// # Safety
-/// All vCPUs of a run must ask for the same `T`, and only once.
-pub(crate) unsafe fn shared<T: Sync>(make: impl FnOnce() -> T) -> &'static T {
-    static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// Makes a value on vCPU 0, for all vCPUs; they wait until it is there, and then all are ready. Once in a run.
+pub(crate) fn shared<T: Sync + 'static>(make: impl FnOnce() -> T) -> &'static T {
+    type Made = &'static (dyn Any + Sync);
+    static SHARED: AtomicPtr<Made> = AtomicPtr::new(ptr::null_mut());
     if cpu() == 0 {
         let mut make = Some(make);
-        let made = ARENA.slice(1, |_| make.take().expect("one value is made")());
+        let made: Made = &ARENA.slice(1, |_| make.take().expect("one value is made")())[0];
         // Release: pairs with the acquire below.
-        SHARED.store(ptr::from_ref(&made[0]).cast_mut().cast(), Ordering::Release);
+        SHARED.store(ptr::from_ref(&ARENA.slice(1, |_| made)[0]).cast_mut(), Ordering::Release);
         (1..boot().vcpus).for_each(hypercall::kick);
     }
-    let made = loop {
-        // Acquire: pairs with the release above.
-        let made = SHARED.load(Ordering::Acquire).cast::<T>();
-        if !made.is_null() {
-            break made;
+    let made: &'static dyn Any = loop {
+        // SAFETY: null, or what vCPU 0 has stored, which stays where it is. Acquire: pairs with the release above.
+        if let Some(made) = unsafe { SHARED.load(Ordering::Acquire).as_ref() } {
+            break *made;
         }
         // The kick is latched if it came first.
         hypercall::wait();
     };
     // Relaxed: the VMM counts.
     control().ready.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: vCPU 0 stored the address of a `T` (the caller's promise) that stays where it is.
-    unsafe { &*made }
+    made.downcast_ref().expect("a run has one workload and one lock, so all ask for one value")
 }
 
 /// This vCPU has finished what it was doing; the last to say so does `check`, and then the VMM ends the run.

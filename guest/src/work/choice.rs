@@ -44,7 +44,6 @@ pub(crate) fn zipf(random: &mut Random, ranks: usize) -> usize {
     weights.partition_point(|sum| sum.load(Ordering::Relaxed) <= drawn)
 }
 
-/// The calling vCPU's dice.
 pub(crate) fn dice() -> Random {
     dice_of(cpu())
 }

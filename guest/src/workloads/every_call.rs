@@ -18,8 +18,13 @@ const MOST_HELD: usize = 4;
 
 fn run() {
     let mut calls = EveryCall::of_this_vcpu(boot().lock_count as usize);
+    rounds(|hold| calls.next(hold));
+}
+
+/// Sections by `take`, which is told their length, until the window closes.
+pub(crate) fn rounds(mut take: impl FnMut(u64) -> Option<Times>) {
     Choices::of_this_vcpu().rounds(|choices| {
-        let times = calls.next(choices.hold());
+        let times = take(choices.hold());
         end_round(|| times.iter().for_each(measure::count))
     });
 }

@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::MAX_LOCKS;
 
-use crate::cpu::percpu::{add, boot, cpu};
-use crate::cpu::time::{iterations, work};
+use crate::cpu::percpu::{add, cpu};
+use crate::cpu::time::work;
 use crate::lock::measure::{self, Sections, end_round};
 use crate::lock::registry::workload;
-use crate::work::choice::dice;
+use crate::work::choice::Choices;
 
 workload! {
     "040" "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock",
@@ -44,29 +44,19 @@ static FILES: [File; MAX_LOCKS as usize] =
 /// Runs the workload on one vCPU, with blocks of `WORDS`. The files are visited in turn. Hold is work in
 /// addition to the copy, in the section that writes; the reported times are those of that section.
 fn run<const WORDS: usize>() {
-    let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
-    let files = boot().lock_count as usize;
-    let sections = Sections::of_this_vcpu();
-    let (mut index, mut block) = (cpu() % files, cpu());
+    let (sections, mut block) = (Sections::of_this_vcpu(), cpu());
     let mut buffer = [0; MOST_WORDS];
     let buffer = &mut buffer[..WORDS];
-    work(dice().below(think + 1));
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
+        let (index, hold) = (choices.lock(), choices.hold());
         sections.shared(index, || read(&FILES[index], block, buffer));
         block += 1;
         let times = sections.exclusive(index, || {
             write(&FILES[index], block, buffer);
             work(hold);
         });
-        if !end_round(|| measure::count(&times)) {
-            return;
-        }
-        work(think);
-        index += 1;
-        if index == files {
-            index = 0;
-        }
-    }
+        end_round(|| measure::count(&times))
+    });
 }
 
 /// The words of block number `block`, counted round the file.

@@ -11,7 +11,6 @@
 //! make mappings. `--think` is the time between two turns of either. Pages mapped and unmapped, and growths, count as
 //! operations; wait times are the writer's alone, from its request to the end of the growth. A growth that ends after
 //! the window counts too: the mappers have stopped then, and its time is a lower bound of the writer's wait.
-#![expect(unsafe_code, reason = "all vCPUs ask for the one world that vCPU 0 has built")]
 
 use core::sync::atomic::Ordering;
 
@@ -23,8 +22,9 @@ use haltkick_hypercalls::{TIME_WAIT, WINDOW_WARMUP};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
+use crate::lock::kind::workloads_on_parts;
+use crate::lock::locks::NoLock;
 use crate::lock::measure::{Sections, is_open, is_over};
-use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::events::GRANT_EVENTS;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
@@ -56,7 +56,7 @@ macro_rules! disks {
     ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $scheme:ty, $arrangement:expr;)+) => {$(
         workloads_on_parts! {
             ["map", "use"],
-            serve::<Unlocked<OfNothing>>(false, Arrangement { kernel_lock: None, ..$arrangement });
+            serve::<Unlocked<NoLock>>(false, Arrangement { kernel_lock: None, ..$arrangement });
             $order $name, $summary, |$kernel| serve::<$scheme>(true, $arrangement);
         }
     )+};
@@ -93,7 +93,7 @@ disks! {
 }
 
 workloads_on_parts! {
-    ["wait"], torment::<Unlocked<OfNothing>>();
+    ["wait"], torment::<Unlocked<NoLock>>();
     "252" "grant-writer-single", "vCPU 0 grows a grant table, all others map and unmap: G0; wait is the writer's",
         |K| torment::<Single<K>>();
     "253" "grant-writer-split", "the same: G1, as posted in 2013", |K| torment::<Split<K>>();
@@ -132,8 +132,7 @@ fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
 /// The disks of this run, which vCPU 0 makes.
 fn stream_of_run<S: Scheme>(arrangement: Arrangement) -> &'static Stream<S> {
     let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
-    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
-    unsafe { arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement)) }
+    arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement))
 }
 
 /// This vCPU has finished; the last to do so looks at everything.

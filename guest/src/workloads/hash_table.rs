@@ -68,10 +68,8 @@ impl Table {
     }
 }
 
-#[expect(unsafe_code, reason = "all vCPUs ask for the one table that vCPU 0 has made")]
 fn run(buckets: usize) {
-    // SAFETY: a run has one workload, so all vCPUs come here, once each.
-    let table = unsafe { arena::shared(|| Table::new(buckets)) };
+    let table = arena::shared(|| Table::new(buckets));
     let shares = Shares::of_this_vcpu();
     let is_zipf = boot().shape.zipf_hundredths > 0;
     Choices::of_this_vcpu().rounds(|choices| {

@@ -18,14 +18,14 @@ use haltkick_locks::{CachePadded, Platform as _};
 
 use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::{self, Sections, Times, end_round, is_open, is_over, until_closed};
+use crate::lock::measure::{Sections, Times, is_open, is_over, until_closed};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::observe::events::WorkloadEvent;
 use crate::observe::times::{Stamps, record_between};
 use crate::traps::{interrupts, mmu};
-use crate::work::choice::{Choices, dice};
-use crate::workloads::every_call::EveryCall;
+use crate::work::choice::dice;
+use crate::workloads::every_call::{self, EveryCall};
 
 workload! {
     "170" "interrupted", "vCPU 0 interrupts the others anywhere in sections and slow paths; the handler takes the last lock (--locks 2)",
@@ -83,11 +83,8 @@ fn device() {
 }
 
 /// Does sections by `take`, which is told their length, and takes the interrupts that come.
-fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
-    Choices::of_this_vcpu().rounds(|choices| {
-        let times = take(choices.hold());
-        end_round(|| times.iter().for_each(measure::count))
-    });
+fn take_sections(take: impl FnMut(u64) -> Option<Times>) {
+    every_call::rounds(take);
     interrupts::take_none();
 }
 

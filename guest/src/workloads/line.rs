@@ -6,7 +6,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_grants::Kernel as _;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 use haltkick_locks::{RwLock as _, UnfairRwLock};
 
@@ -14,7 +13,7 @@ use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::calls::{with_lock, with_read_lock};
 use crate::lock::kind::Paged;
-use crate::lock::parts::OfNothing;
+use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::work::pool;
 
@@ -72,8 +71,8 @@ workloads! {
         };
     "065" "line-read-lock", "acquire and release a counter rwlock for reading (one operation), work for --think",
         |_| {
-            READ_LOCK.0.read(OfNothing::domain());
-            READ_LOCK.0.read_unlock(OfNothing::domain(), ());
+            READ_LOCK.0.read(&Guest);
+            READ_LOCK.0.read_unlock(&Guest, ());
         };
 }
 

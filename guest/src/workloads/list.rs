@@ -113,10 +113,8 @@ impl Lists {
     }
 }
 
-#[expect(unsafe_code, reason = "all vCPUs ask for the lists that vCPU 0 has made")]
 fn run() {
-    // SAFETY: a run has one workload, so all vCPUs come here, once each.
-    let lists = unsafe { arena::shared(Lists::new) };
+    let lists = arena::shared(Lists::new);
     let shares = Shares::of_this_vcpu();
     let clean = lists.each.saturating_sub(boot().shape.dirty_lines as usize);
     Choices::of_this_vcpu().rounds(|choices| {
@@ -135,10 +133,8 @@ fn run() {
     arena::come_to_rest(|| ());
 }
 
-#[expect(unsafe_code, reason = "all vCPUs ask for the lists that vCPU 0 has made")]
 fn count_references() {
-    // SAFETY: a run has one workload, so all vCPUs come here, once each.
-    let lists = unsafe { arena::shared(Lists::new) };
+    let lists = arena::shared(Lists::new);
     Choices::of_this_vcpu().rounds(|choices| {
         lists.walk_by_references(choices.lock());
         end_round(|| add(&this().results.acquisitions, 1))

@@ -42,7 +42,6 @@ workload! {
         [IS_SELFTEST USES_MEMORY FAULTS_PAGES CHECKS_AT_REST], ["fault", "map-unmap"] => leak;
 }
 
-/// Counts a time, if the window is open.
 fn record(slot: usize, ticks: u64) {
     if is_open() {
         times::record(&this().results.times[slot], ticks);

@@ -4,7 +4,6 @@
 //! fair lock's queue. Sections of all vCPUs count as acquisitions; wait and hold times are the writer's alone, from its
 //! request to its grant. A grant after the window counts too: the readers have stopped then, and the time is what the
 //! writer would have waited at least.
-#![expect(unsafe_code, reason = "all vCPUs ask for the one lock that vCPU 0 has made")]
 
 use core::sync::atomic::Ordering;
 
@@ -16,16 +15,17 @@ use haltkick_locks::{
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
+use crate::lock::kind::workloads_on_parts;
+use crate::lock::locks::NoLock;
 use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
-use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::activity;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
 
 workloads_on_parts! {
     ["wait", "hold", "unlock"],
-    starve::<OfNothing, _, _>(|| Exclusive(OfNothing::new_lock()), |_| OfNothing::domain());
+    starve::<NoLock, _, _>(|| Exclusive(NoLock::new_lock()), |_| NoLock::domain());
     "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
         |K| starve::<K, _, _>(UnfairRwLock::new, |_| K::domain());
     "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",
@@ -47,16 +47,10 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     lock: fn() -> R,
     domain: fn(&'static Readers<K>) -> &'static D,
 ) {
-    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same types, once each.
-    let shared = unsafe {
-        arena::shared(|| {
-            let slots = ARENA.slice(boot().vcpus as usize, |_| ReaderSlot::new());
-            Shared::<K, R> {
-                lock: CachePadded::new(lock()),
-                readers: PerCpuRwDomain::new(K::domain(), slots),
-            }
-        })
-    };
+    let shared = arena::shared(|| {
+        let slots = ARENA.slice(boot().vcpus as usize, |_| ReaderSlot::new());
+        Shared::<K, R> { lock: CachePadded::new(lock()), readers: PerCpuRwDomain::new(K::domain(), slots) }
+    });
     let (lock, domain) = (&*shared.lock, domain(&shared.readers));
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let (results, doing, window) = (&this().results, &this().activity, &control().window);

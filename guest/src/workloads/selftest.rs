@@ -45,7 +45,6 @@ workload! {
         [IS_SELFTEST NEEDS_PARAVIRT], [] => lost_kick;
 }
 
-/// vCPU 0 panics; the others do as usual.
 fn panic() {
     if cpu() == 0 {
         let _ = writeln!(Console, "selftest-panic: vCPU 0 is about to panic");
@@ -193,7 +192,6 @@ fn holding() {
     });
 }
 
-/// Every vCPU enters the section without taking the lock.
 fn exclusion() {
     let hold = iterations(boot().hold_ns);
     while !is_over() {

@@ -152,7 +152,6 @@ fn rest(me: usize) {
     ASLEEP[me].store(0, Ordering::Relaxed);
 }
 
-/// Wakes vCPU `to` if it sleeps.
 fn wake(to: usize) {
     // SeqCst, after that which it is to see. Partner: `rest`.
     if ASLEEP[to].load(Ordering::SeqCst) != 0 {
@@ -206,7 +205,6 @@ fn ns(ticks: u64) -> u64 {
     (u128::from(ticks) * 1_000_000 / u128::from(boot().tsc_khz)) as u64
 }
 
-/// Counts, inside the window.
 fn note(what: WorkloadEvent, n: u64) {
     if is_open() {
         add(&this().results.lock_events[what.slot()], n);

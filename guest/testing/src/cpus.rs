@@ -61,7 +61,6 @@ struct Cpu {
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
-    /// The number of events of each kind.
     events: Vec<AtomicU64>,
 }
 
@@ -187,12 +186,6 @@ impl Cpus {
         });
     }
 
-    /// Ends the process, with a report of these CPUs, unless it is dropped in time.
-    pub fn watchdog(&self) -> Watchdog {
-        let cpus = self.clone();
-        Watchdog::new(move || cpus.report())
-    }
-
     /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
     pub fn run(&self, cpu: impl Fn(usize) + Sync) {
         self.run_some(self.0.cpus.len(), cpu);
@@ -200,7 +193,8 @@ impl Cpus {
 
     /// Runs `cpu` on the first `cpus` CPUs.
     pub fn run_some(&self, cpus: usize, cpu: impl Fn(usize) + Sync) {
-        let _watchdog = self.watchdog();
+        let reported = self.clone();
+        let _watchdog = Watchdog::new(move || reported.report());
         let barrier = std::sync::Barrier::new(cpus);
         std::thread::scope(|scope| {
             for i in 0..cpus {
@@ -336,7 +330,7 @@ impl Cpus {
 
 /// Waits until `reached`, and sees what they have done before who were to come there.
 #[cfg(not(any(loom, shuttle)))]
-fn until(reached: impl Fn() -> bool) {
+pub fn until(reached: impl Fn() -> bool) {
     while !reached() {
         threads::yield_now();
     }

@@ -26,6 +26,8 @@ mod threads;
 #[cfg(not(any(loom, shuttle)))]
 mod watchdog;
 
+#[cfg(not(any(loom, shuttle)))]
+pub use cpus::until;
 pub use cpus::{Cpus, assert_reached};
 pub use plain::Plain;
 #[cfg(any(loom, shuttle))]

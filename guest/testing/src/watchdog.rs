@@ -32,22 +32,20 @@ impl Signal {
 
     /// Waits for it.
     pub fn await_it(&self) {
-        while !self.given() {
-            thread::yield_now();
-        }
+        crate::until(|| self.given());
     }
 }
 
 /// Ends the process, with a report, unless dropped in time.
 #[derive(Debug)]
-pub struct Watchdog {
+pub(crate) struct Watchdog {
     fed: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Watchdog {
     /// Watches the calling test. `report` says how far it is, if it does not end.
-    pub fn new(report: impl FnOnce() -> String + Send + 'static) -> Self {
+    pub(crate) fn new(report: impl FnOnce() -> String + Send + 'static) -> Self {
         let limit = env::var("WATCHDOG_SECONDS").map_or(120, |seconds| seconds.parse().expect("a number"));
         let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
         let (fed, starved) = mpsc::channel();

@@ -239,6 +239,11 @@ schemes! {
     MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
     SWAP: SwapLocking = SwapLocking::Ascending;
 
+    /// G1 with the swap as posted, too. For tests.
+    Posted: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    SWAP: SwapLocking = SwapLocking::AsGiven;
+
     /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
     Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::Beside,

@@ -1,6 +1,6 @@
 //! Which locks one page costs, mapped and unmapped, and what is done under them.
 
-use crate::shared::{GRANTER, MAPPER, Posted};
+use crate::shared::{GRANTER, MAPPER};
 use crate::support::{Step, Tickets, steps, world};
 use haltkick_grants::*;
 

@@ -8,7 +8,6 @@ use haltkick_testing::Cpus;
 
 use crate::shared::Heap;
 
-/// Most vCPUs of a test.
 pub(crate) const MOST_VCPUS: usize = 6;
 
 thread_local! {
@@ -23,9 +22,7 @@ thread_local! {
 pub(crate) enum Step {
     /// Acquires a lock, which lies at that address.
     Take(Taken, usize),
-    /// Releases it.
     Drop(Taken),
-    /// Changes a page table.
     PageTable,
 }
 
@@ -42,7 +39,7 @@ pub(crate) fn steps(section: impl FnOnce()) -> Vec<Step> {
 
 /// The machine on which the calling thread plays a vCPU. It stays until the process ends, for kernels keep it
 /// forever.
-pub(crate) fn cpus() -> &'static Cpus {
+fn cpus() -> &'static Cpus {
     CPUS.with(|cpus| *cpus.get_or_init(|| Box::leak(Box::new(Cpus::impatient(MOST_VCPUS)))))
 }
 

@@ -33,6 +33,7 @@ pub(crate) trait Memory {
 }
 
 use frames::Frames;
+use haltkick_testing::play_once;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
@@ -48,7 +49,6 @@ impl Memory for Heap {
     }
 }
 
-/// The domains.
 const MAPPER: u16 = 0;
 const GRANTER: u16 = 1;
 
@@ -56,20 +56,17 @@ const GRANTER: u16 = 1;
 fn finds_content<T: Send + Sync + 'static>(
     make: impl Fn() -> T + Send + Sync + 'static,
     hand_over: impl Fn(&T) + Copy + Send + Sync + 'static,
-    finds: impl Fn(&T) -> bool + Send + Sync + 'static,
+    finds: impl Fn(&T) -> bool + Copy + Send + Sync + 'static,
 ) {
-    loom::model(move || {
-        let made = Arc::new((make(), AtomicU32::new(0)));
-        let other = made.clone();
-        let thread = thread::spawn(move || {
-            other.1.store(1, Relaxed);
-            hand_over(&other.0);
-        });
-        if finds(&made.0) {
-            assert_eq!(made.1.load(Relaxed), 1);
+    let play = move |cpu, (made, content): &(T, AtomicU32)| {
+        if cpu == 1 {
+            content.store(1, Relaxed);
+            hand_over(made);
+        } else if finds(made) {
+            assert_eq!(content.load(Relaxed), 1);
         }
-        thread.join().unwrap();
-    });
+    };
+    loom::model(move || play_once(2, (make(), AtomicU32::new(0)), play, |_| ()));
 }
 
 /// An entry whose grant is in use for writing.

@@ -8,7 +8,6 @@ use shuttle::sync::{Condvar, Mutex};
 
 use crate::shared::Heap;
 
-/// Most CPUs of a test.
 const MOST_CPUS: usize = 3;
 
 thread_local! {

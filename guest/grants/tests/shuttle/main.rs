@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use haltkick_grants::*;
 use machine::{Sleeping, play_out};
-use shared::{GRANTER, MAPPER, Posted, to_map, under_every_scheme};
+use shared::{GRANTER, MAPPER, to_map, under_every_scheme};
 
 under_every_scheme! {
     run, Sleeping;

@@ -46,7 +46,6 @@ use crate::{
     waiting::{KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
-/// One ticket.
 const TICKET: u32 = 2;
 /// Bit 0 of `owner`.
 const SLEEPERS: u32 = 1;

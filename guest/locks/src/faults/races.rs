@@ -8,10 +8,8 @@
 //! |---|---|---|
 //! | T1 | a waiter halts while the owner makes it head, and neither sees the other's store | it sleeps forever |
 //! | T2 | the owner that has made a CPU head is preempted; the head registers itself, and then the owner does so too | two entries for one lock |
-//! | T3 | an unlock finds SLOW and searches the table with loads from before the entry was there | no entry, so no kick
-//! |
-//! | T4 | an unlock touches the lock after the store that released it | the memory may belong to another object by then
-//! |
+//! | T3 | an unlock finds SLOW and searches the table with loads from before the entry was there | no entry, so no kick |
+//! | T4 | an unlock touches the lock after the store that released it | the memory may belong to another object by then |
 //! | T5 | a node is linked, and its initialisation becomes visible afterwards | the handoff is overwritten |
 //! | T6 | an interrupt comes between counting a node as taken and using it, and takes the same one | two waiters in one node |
 //! | T7 | each time a CPU looks, another CPU is pending | it never leaves the first loop |

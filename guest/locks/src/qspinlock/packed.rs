@@ -225,26 +225,13 @@ impl Word for Packed {
 mod tests {
     use super::*;
     use crate::{
-        qspinlock::word::Whole,
+        qspinlock::word::{LOCKED_PENDING, Whole},
         waiting::{Code, LEVELS},
     };
 
-    /// The fields of a lock word.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct State {
-        tail: u32,
-        pending: u32,
-        locked: u32,
-    }
-
-    impl State {
-        fn of<W: Word>(word: u32) -> Self {
-            Self { tail: word >> W::TAIL_SHIFT, pending: word & PENDING, locked: word & LOCKED_MASK }
-        }
-
-        fn word<W: Word>(self) -> u32 {
-            self.tail << W::TAIL_SHIFT | self.pending | self.locked
-        }
+    /// The word of the other layout with the same fields: the tail lies elsewhere.
+    fn whole(packed: u32) -> u32 {
+        packed >> Packed::TAIL_SHIFT << Whole::TAIL_SHIFT | packed & LOCKED_PENDING
     }
 
     /// Every tail of a machine with three CPUs, none included, and those of the last CPU that this layout can name.
@@ -254,35 +241,29 @@ mod tests {
         core::iter::once(0).chain(codes)
     }
 
-    /// Every state of that machine's word.
-    fn states() -> impl Iterator<Item = State> + Clone {
+    /// Every word of that machine.
+    fn words() -> impl Iterator<Item = u32> + Clone {
         tails().flat_map(|tail| {
             [0, PENDING].into_iter().flat_map(move |pending| {
-                [0, LOCKED, SLOW].into_iter().map(move |locked| State { tail, pending, locked })
+                [0, LOCKED, SLOW].map(|locked| tail << Packed::TAIL_SHIFT | pending | locked)
             })
         })
     }
 
-    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and
-    /// where they end. How many states there were.
+    /// Makes one transition in both layouts, from every word in `from`, and compares what they return and
+    /// where they end. How many words there were.
     fn same<T: PartialEq + core::fmt::Debug>(
-        from: impl Fn(State) -> bool,
+        from: impl Fn(u32) -> bool,
         packed: impl Fn(&AtomicU32) -> T,
-        whole: impl Fn(&AtomicU32) -> T,
+        other: impl Fn(&AtomicU32) -> T,
     ) -> usize {
-        let from = states().filter(|state| from(*state));
-        for state in from.clone() {
-            let (a, b) = (AtomicU32::new(state.word::<Packed>()), AtomicU32::new(state.word::<Whole>()));
-            assert_eq!(packed(&a), whole(&b), "result from {state:?}");
-            let ends = (State::of::<Packed>(a.into_inner()), State::of::<Whole>(b.into_inner()));
-            assert_eq!(ends.0, ends.1, "state after {state:?}");
+        let from = words().filter(|word| from(*word));
+        for word in from.clone() {
+            let (a, b) = (AtomicU32::new(word), AtomicU32::new(whole(word)));
+            assert_eq!(packed(&a), other(&b), "result from {word:#x}");
+            assert_eq!(whole(a.into_inner()), b.into_inner(), "word after {word:#x}");
         }
         from.count()
-    }
-
-    /// The word in layout `W` as fields, for transitions that return it.
-    fn set_pending<W: Word>(word: &AtomicU32) -> State {
-        State::of::<W>(W::set_pending(word))
     }
 
     #[inline(never)]
@@ -308,33 +289,30 @@ mod tests {
     /// From every state from which the contract allows it, each transition.
     #[test]
     fn packed_and_whole_make_the_same_transitions() {
-        let all = states().count();
+        let all = words().count();
         assert_eq!(all, (1 + 4 * LEVELS) * 2 * 3);
-        assert_eq!(same(|_| true, set_pending::<Packed>, set_pending::<Whole>), all);
-        same(|from| from.pending == 0, Packed::announce_spinning, Whole::announce_spinning);
-        same(|from| from.pending != 0, Packed::clear_pending, Whole::clear_pending);
-        same(
-            |from| from.pending != 0 && from.locked == 0,
-            Packed::pending_to_locked,
-            Whole::pending_to_locked,
-        );
+        let (pending, locked) = (|word: u32| word & PENDING != 0, |word: u32| word & LOCKED_MASK);
+        assert_eq!(same(|_| true, |word| whole(Packed::set_pending(word)), Whole::set_pending), all);
+        same(|from| !pending(from), Packed::announce_spinning, Whole::announce_spinning);
+        same(pending, Packed::clear_pending, Whole::clear_pending);
+        same(|from| pending(from) && locked(from) == 0, Packed::pending_to_locked, Whole::pending_to_locked);
         for code in tails().filter(|code| *code != 0) {
-            let [packed, whole] =
+            let [packed, other] =
                 [Packed::swap_tail, Whole::swap_tail].map(|swap| move |word: &AtomicU32| swap(word, code));
-            assert_eq!(same(|_| true, packed, whole), all);
+            assert_eq!(same(|_| true, packed, other), all);
         }
-        same(|from| from.locked != SLOW, Packed::set_locked, Whole::set_locked);
+        same(|from| locked(from) != SLOW, Packed::set_locked, Whole::set_locked);
         assert_eq!(same(|_| true, Packed::unlock, Whole::unlock), all);
         // Whatever has happened to the word since it was seen.
-        for seen in states().filter(|seen| seen.pending == 0 && seen.locked == 0) {
-            let packed = |word: &AtomicU32| Packed::steal(word, seen.word::<Packed>());
-            let whole = |word: &AtomicU32| Whole::steal(word, seen.word::<Whole>());
-            assert_eq!(same(|_| true, packed, whole), all);
+        for seen in words().filter(|seen| seen & LOCKED_PENDING == 0) {
+            let packed = |word: &AtomicU32| Packed::steal(word, seen);
+            let other = |word: &AtomicU32| Whole::steal(word, whole(seen));
+            assert_eq!(same(|_| true, packed, other), all);
         }
-        same(|from| from.pending != 0, Packed::spinning_to_locked, Whole::spinning_to_locked);
+        same(pending, Packed::spinning_to_locked, Whole::spinning_to_locked);
         assert_eq!(same(|_| true, Packed::swap_slow, Whole::swap_slow), all);
-        same(|from| from.locked == LOCKED, Packed::mark_slow, Whole::mark_slow);
-        same(|from| from.locked == SLOW, Packed::unmark_slow, Whole::unmark_slow);
+        same(|from| locked(from) == LOCKED, Packed::mark_slow, Whole::mark_slow);
+        same(|from| locked(from) == SLOW, Packed::unmark_slow, Whole::unmark_slow);
         assert_eq!(same(|_| true, Packed::try_unlock, Whole::try_unlock), all);
     }
 }

@@ -43,9 +43,7 @@ use crate::{
 pub(crate) const LOCKED: u32 = 1;
 /// Locked byte: held, and unlock must look for a sleeper.
 pub(super) const SLOW: u32 = 3;
-/// The locked byte.
 pub(crate) const LOCKED_MASK: u32 = 0xff;
-/// The pending bit.
 pub(super) const PENDING: u32 = 1 << 8;
 /// Everything but the tail.
 pub(crate) const LOCKED_PENDING: u32 = LOCKED_MASK | PENDING;

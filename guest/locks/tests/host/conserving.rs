@@ -6,26 +6,12 @@ use haltkick_locks::*;
 
 use crate::{
     qspinlock::Stage,
-    support::{Cpus, Signal},
+    support::{Cpus, Signal, until},
 };
 
 const EVER: Duration = Duration::from_secs(3600);
 
 type Conserving = Stage<WorkConserving, DefaultWord>;
-
-#[test]
-fn a_slice_that_is_about_to_end_is_given_up_before_locking() {
-    let stage = Conserving::new(Cpus::impatient(1));
-    stage.host.run(|_| {
-        stage.visit();
-        assert_eq!(stage.host.slices_given_up(), 0);
-        stage.host.set_slice_ends_soon(true);
-        stage.lock();
-        assert_eq!(stage.host.slices_given_up(), 1);
-        stage.unlock();
-        assert_eq!(stage.host.slices_given_up(), 1, "the owner is not asked");
-    });
-}
 
 #[test]
 fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
@@ -144,17 +130,20 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
     assert!(back.given(), "a lock that its owner wanted back was taken");
 }
 
-/// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
+/// CPU 0 gives a slice up that is about to end, before it locks. Not while it holds another lock: others may wait for that one,
+/// and would wait for a slice to come back.
 fn a_holder_of_another_lock_keeps_its_slice<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L) {
-    host.set_slice_ends_soon(true);
     host.run(|_| {
         let visit = || lock.unlock(domain, lock.lock(domain));
+        visit();
+        assert_eq!(host.slices_given_up(), 0, "no slice is about to end");
+        host.set_slice_ends_soon(true);
         host.section_entered();
         visit();
         assert_eq!(host.slices_given_up(), 0, "its owner made the holder of another lock lose its CPU");
         host.section_left();
         visit();
-        assert_eq!(host.slices_given_up(), 1);
+        assert_eq!(host.slices_given_up(), 1, "before it locks, and not again as the owner");
     });
 }
 
@@ -193,7 +182,7 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 #[test]
 fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
-    let [held, waited_for] = Signal::several();
+    let [held] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             held.await_it();
@@ -221,13 +210,11 @@ fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
         1 => {
             stage.lock();
             held.give();
-            stage.host.until_counted(1, Event::PvWaitHead);
-            waited_for.give();
             stage.host.until_counted(1, Event::PvWaitNode);
             stage.unlock();
         }
         _ => {
-            waited_for.await_it();
+            stage.host.until_counted(1, Event::PvWaitHead);
             stage.visit();
         }
     });
@@ -267,17 +254,12 @@ fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
         || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.set_overcommitted(false);
-            while stage.host.pauses(2) < 500 && stage.host.events(Event::PvWaitNode) == 0 {
-                thread::yield_now();
-            }
+            until(|| stage.host.pauses(2) >= 500 || stage.host.events(Event::PvWaitNode) > 0);
         },
         |cpu| match cpu {
             1 => stage.visit(),
             _ => {
-                stage.host.until_counted(1, Event::PvWaitHead);
-                while stage.host.is_overcommitted() {
-                    thread::yield_now();
-                }
+                until(|| !stage.host.is_overcommitted());
                 stage.visit();
             }
         },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Signal, while_held};
+use crate::support::{self, Cpus, Signal, until, while_held};
 
 type Stage = support::Stage<GcrDomain<Cpus, 4>, Gcr>;
 
@@ -59,9 +59,7 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
     // Once CPU 2 races, too, the other one may have to queue.
     let hold_while_the_other_rests = |cpu: usize| {
         let races = |cpu| stage.host.does(cpu, Activity::Head);
-        while !served.given() && !races(1 - cpu) && !races(2) {
-            std::thread::yield_now();
-        }
+        until(|| served.given() || races(1 - cpu) || races(2));
     };
     stage.host.run(|cpu| {
         match cpu {

@@ -1,6 +1,7 @@
 //! Properties of the lock that yields to its owner.
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::support::{self, Cpus, Signal};
 
@@ -58,17 +59,12 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
     let stage = Stage::new(3);
-    let [waited] = Signal::several();
     stage.while_held(
-        || {
-            stage.host.until_paused(1, 1_000);
-            waited.give();
-            stage.host.until_counted(2, Event::LockSlowpath);
-        },
+        || stage.host.until_counted(2, Event::LockSlowpath),
         |cpu| match cpu {
             1 => stage.visit(),
             _ => {
-                waited.await_it();
+                stage.host.until_paused(1, 1_000);
                 Cpus::hook_once(Point::NodeClaimed, move || {
                     assert_eq!(stage.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
                 });
@@ -78,45 +74,28 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
     );
 }
 
-/// CPU 1 is head and CPU 2 behind it.
-fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
-    let [queued] = Signal::several();
+/// CPU 1 is head and CPU 2 behind it. Those behind CPU `preempted` yield to it.
+fn who_waits_yields_to(preempted: usize) {
+    let stage = Stage::new(3);
     stage.while_held(
         || {
-            stage.host.until_doing(1, Activity::Head);
-            queued.give();
             stage.host.until_counted(2, Event::LockSlowpath);
-            meanwhile();
+            stage.host.set_preempted(preempted, true);
+            (preempted + 1..3).for_each(|waiter| stage.host.until_yielded(waiter, preempted));
+            stage.host.set_preempted(preempted, false);
         },
-        |cpu| match cpu {
-            1 => stage.visit(),
-            _ => {
-                queued.await_it();
-                stage.visit();
+        |cpu| {
+            if cpu == 2 {
+                stage.host.until_doing(1, Activity::Head);
             }
+            stage.visit();
         },
     );
 }
 
-#[test]
-fn the_whole_queue_yields_to_a_preempted_owner() {
-    let stage = Stage::new(3);
-    with_a_head_and_a_waiter(stage, || {
-        stage.host.set_preempted(0, true);
-        stage.host.until_yielded(1, 0);
-        stage.host.until_yielded(2, 0);
-        stage.host.set_preempted(0, false);
-    });
-}
-
-#[test]
-fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
-    let stage = Stage::new(3);
-    with_a_head_and_a_waiter(stage, || {
-        stage.host.set_preempted(1, true);
-        stage.host.until_yielded(2, 1);
-        stage.host.set_preempted(1, false);
-    });
+tests! {
+    the_whole_queue_yields_to_a_preempted_owner: who_waits_yields_to(0);
+    a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs: who_waits_yields_to(1);
 }
 
 /// CPU 1 is head and forbids stealing. CPU 2, whose nodes are all in use, must not take the lock that is free to CPU 1.

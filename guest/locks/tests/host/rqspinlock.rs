@@ -40,7 +40,6 @@ impl Stage {
         Ok(())
     }
 
-    /// As [`while_held`](support::while_held).
     fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
         support::while_held(
             &self.host,
@@ -52,20 +51,16 @@ impl Stage {
 
     /// As above; CPU 1 is pending and CPU 2 head before CPU 3 comes, and `meanwhile` begins.
     fn while_queued(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        let [pending, queued] = Signal::several();
         self.while_held(
             || {
-                self.host.until_doing(1, Activity::Head);
-                pending.give();
                 self.until_queued(1);
-                queued.give();
                 meanwhile();
             },
             |cpu| {
                 match cpu {
                     1 => {}
-                    2 => pending.await_it(),
-                    _ => queued.await_it(),
+                    2 => self.host.until_doing(1, Activity::Head),
+                    _ => self.until_queued(1),
                 }
                 others(cpu);
             },
@@ -136,14 +131,12 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
     let stage = Stage::new(4);
-    let [held, ready, done] = Signal::several();
+    let [held, done] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
             stage.lock(&stage.b).unwrap();
             held.give();
-            stage.host.until_doing(2, Activity::Head);
-            ready.give();
             if expected.is_ok() {
                 stage.host.until_counted(1, Event::LockSlowpath);
             } else {
@@ -159,7 +152,7 @@ fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError
             stage.unlock(lock);
         }
         _ => {
-            ready.await_it();
+            stage.host.until_doing(2, Activity::Head);
             let nmi = move || {
                 stage.host.nmi(|| {
                     let lock = if of_a { &stage.a } else { &stage.b };
@@ -192,7 +185,7 @@ tests! {
 fn abba(cpus: usize) {
     let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
-    let [held, failed, queued] = Signal::several();
+    let [held, failed] = Signal::several();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
@@ -206,7 +199,6 @@ fn abba(cpus: usize) {
         1 => {
             stage.lock(&stage.b).unwrap();
             stage.host.until_doing(1, Activity::Head);
-            queued.give();
             assert_eq!(stage.visit(), Err(LockError::Deadlock));
             stage.unlock(&stage.b);
             failed.give();
@@ -216,7 +208,6 @@ fn abba(cpus: usize) {
             stage.visit().expect("a bystander");
         }
         _ => {
-            queued.await_it();
             stage.until_queued(1);
             stage.visit().expect("a bystander");
         }
@@ -248,35 +239,6 @@ fn a_head_that_times_out_sends_the_queue_away() {
     );
     stage.assert_at_rest(0, 2);
     assert_eq!(stage.host.events(Event::LockDissolved), 1);
-}
-
-#[test]
-fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
-    let stage = Stage::new(4);
-    stage.host.set_lock_limit(1, SOON);
-    stage.lock(&stage.a).unwrap();
-    support::on_cpu_1(|| assert_eq!(stage.visit(), Err(LockError::TimedOut)));
-    stage.unlock(&stage.a);
-    stage.assert_at_rest(0, 1);
-}
-
-#[test]
-fn a_lock_that_fails_is_asked_for_again() {
-    let stage = Stage::new(4);
-    stage.host.set_lock_limit(1, Duration::ZERO);
-    let [held] = Signal::several();
-    stage.host.run_some(2, |cpu| {
-        if cpu == 1 {
-            held.await_it();
-        }
-        stage.a.lock(&stage.domain);
-        held.give();
-        if cpu == 0 {
-            stage.host.until_counted(3, Event::LockTimedOut);
-        }
-        stage.unlock(&stage.a);
-    });
-    assert_eq!([0, 1].map(|cpu| stage.domain.held_by(cpu)), [0; 2]);
 }
 
 /// CPU 3, behind the head, stands still when that one gives up.

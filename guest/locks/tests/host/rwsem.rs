@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{self, CPUS, Cpus, Plain, Signal};
+use crate::support::{self, CPUS, Cpus, Plain, Signal, until};
 
 type Stage<R> = support::Stage<SleepDomain<Cpus, osq::Packed, CPUS>, RwSem<osq::Packed, R>>;
 type Today = Stage<RulesToday>;
@@ -46,24 +46,6 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
 }
 
-/// Readers come and go without a gap; the writer sleeps first, since spinning on readers is bounded.
-#[test]
-fn a_writer_comes_in_although_readers_never_let_go_together() {
-    let stage = Today::new(Cpus::impatient(CPUS));
-    let [done] = Signal::several();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.visit();
-            done.give();
-        } else {
-            while !done.given() {
-                stage.read();
-            }
-        }
-    });
-    assert_eq!(stage.counter.get(), 1);
-}
-
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
 /// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
 fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
@@ -79,9 +61,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
                 // It has looked and waits, after CPU 1 did so; or it has come in.
                 let events = |event| stage.host.events(event);
                 let has_looked = || events(Event::RwsemOptFail) + events(Event::RwsemRlock) == 2;
-                while !stolen.given() && !has_looked() {
-                    thread::yield_now();
-                }
+                until(|| stolen.given() || has_looked());
             });
         },
         |cpu| match cpu {
@@ -125,9 +105,8 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             stage.unlock();
             released.give();
             // CPU 2 sleeps, or has come in.
-            while stage.host.events(Event::RwsemSleepWriter) < 2 && stage.order.lock().unwrap().is_empty() {
-                thread::yield_now();
-            }
+            let sleeps = || stage.host.events(Event::RwsemSleepWriter) >= 2;
+            until(|| sleeps() || !stage.order.lock().unwrap().is_empty());
             goes_on.give();
         }
         1 => {
@@ -150,9 +129,7 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     stage.host.set_preempted(0, true);
     let [halts, comes] = Signal::several();
     let until_the_reader_has_looked = move || {
-        while stage.host.events(Event::RwsemRlockSteal) + stage.host.events(Event::RwsemSleepReader) == 0 {
-            thread::yield_now();
-        }
+        until(|| stage.host.events(Event::RwsemRlockSteal) + stage.host.events(Event::RwsemSleepReader) > 0);
     };
     stage.while_held(
         || {
@@ -178,12 +155,6 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
         },
     );
     stage.host.events(Event::RwsemRlockSteal) == 1
-}
-
-#[test]
-fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
-    assert!(a_reader_overtakes_a_woken_writer::<RulesToday>());
-    assert!(!a_reader_overtakes_a_woken_writer::<Rules2018>());
 }
 
 /// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
@@ -218,13 +189,6 @@ fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let_in.get()
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "there are three CPUs")]
-fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
-    assert_eq!(readers_that_are_let_in::<RulesToday>(), 2);
-    assert_eq!(readers_that_are_let_in::<Rules2018>(), 1);
-}
-
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
     let stage = Stage::<R>::new(Cpus::impatient(2));
@@ -235,12 +199,6 @@ fn spins_on_a_reader<R: RwSemRules>() -> u64 {
         |_| stage.visit(),
     );
     stage.host.events(Event::RwsemOptNospin)
-}
-
-#[test]
-fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
-    assert_eq!(spins_on_a_reader::<RulesToday>(), 1);
-    assert_eq!(spins_on_a_reader::<Rules2018>(), 0);
 }
 
 /// CPU 1 sleeps as a writer whose patience is over while CPU 0 owns the lock: how often it was promised the lock.
@@ -258,8 +216,15 @@ fn promises<R: RwSemRules>() -> u64 {
     stage.host.events(Event::RwsemWlockHandoff)
 }
 
-#[test]
-fn a_sleeper_is_promised_the_lock_today_and_was_not_in_2018() {
-    assert_eq!(promises::<RulesToday>(), 1);
-    assert_eq!(promises::<Rules2018>(), 0);
+tests! {
+    a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018: assert!(
+        a_reader_overtakes_a_woken_writer::<RulesToday>() && !a_reader_overtakes_a_woken_writer::<Rules2018>()
+    );
+    #[cfg_attr(miri, ignore = "there are three CPUs")]
+    readers_are_let_past_a_writer_and_up_to_it_in_2018:
+        assert_eq!((readers_that_are_let_in::<RulesToday>(), readers_that_are_let_in::<Rules2018>()), (2, 1));
+    a_writer_spins_on_readers_briefly_and_did_not_in_2018:
+        assert_eq!((spins_on_a_reader::<RulesToday>(), spins_on_a_reader::<Rules2018>()), (1, 0));
+    a_sleeper_is_promised_the_lock_today_and_was_not_in_2018:
+        assert_eq!((promises::<RulesToday>(), promises::<Rules2018>()), (1, 0));
 }

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use haltkick_locks::{Lock, Platform};
-pub(crate) use haltkick_testing::{Cpus, Plain, Signal};
+pub(crate) use haltkick_testing::{Cpus, Plain, Signal, until};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
 pub(crate) const fn rounds(native: usize) -> usize {

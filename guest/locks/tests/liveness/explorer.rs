@@ -5,7 +5,6 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, RandomState},
-    marker::PhantomData,
     slice,
 };
 
@@ -98,7 +97,7 @@ fn program<D, L: Lock<D>>(shared: *const (), cpu: usize) {
     }
 }
 
-struct Explorer<D, L> {
+struct Explorer {
     cpus: usize,
     machine: Machine,
     memory: *mut u8,
@@ -108,11 +107,10 @@ struct Explorer<D, L> {
     memories: IndexSet<Box<[u8]>>,
     frozen: [IndexSet<Frozen>; MOST_CPUS],
     outcomes: HashMap<(u8, bool, u32, u32), Outcome>,
-    kind: PhantomData<fn(D, L)>,
 }
 
-impl<D: Domain, L: Lock<D>> Explorer<D, L> {
-    fn new(rounds: Rounds, domain: D, lock: L) -> Self {
+impl Explorer {
+    fn new<D: Domain, L: Lock<D>>(rounds: Rounds, domain: D, lock: L) -> Self {
         let cpus = rounds.iter().take_while(|rounds| **rounds > 0).count();
         // Zeros first, so that what lies between the fields is always the same.
         let bytes = size_of::<Shared<D, L>>();
@@ -133,7 +131,6 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
             memories: IndexSet::new(),
             frozen: Default::default(),
             outcomes: HashMap::new(),
-            kind: PhantomData,
         }
     }
 
@@ -264,36 +261,20 @@ pub(crate) fn explore<D: Domain, L: Lock<D>>(rounds: Rounds, domain: fn(Cpus) ->
     Graph { cpus: explorer.cpus, states, begins, edges, parents, words }
 }
 
-/// How far a search came that keeps no graph.
-#[derive(Debug)]
-pub(crate) struct Reach {
-    /// States, all of which exclude.
-    pub(crate) states: usize,
-    /// Steps from the first state to the last ones.
-    pub(crate) depth: usize,
-    /// Whether these are all that there are.
-    pub(crate) whole: bool,
-}
-
 /// Visits the states of CPUs that take the lock as often as `rounds` say, at most `most` of them, nearest first. In
 /// each of them at most one CPU is in the section, and some CPU can go on without a spurious wake-up. Where all take
 /// the lock a number of times, a lost kick leads to a state in which no CPU can.
 ///
 /// Visited states are kept as 64-bit hashes: two states may be taken for one, in 100 million with a chance of 1 in
 /// 3000. Such a search misses the states behind one of the two, and reports nothing false.
-pub(crate) fn visit<D: Domain, L: Lock<D>>(
-    rounds: Rounds,
-    domain: fn(Cpus) -> D,
-    lock: L,
-    most: usize,
-) -> Reach {
+pub(crate) fn visit<D: Domain, L: Lock<D>>(rounds: Rounds, domain: fn(Cpus) -> D, lock: L, most: usize) {
     let hasher = RandomState::new();
     let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
     let first = explorer.first();
     let mut seen = HashSet::from([hasher.hash_one(first)]);
     let mut layer = vec![first];
-    let mut reach = Reach { states: 1, depth: 0, whole: false };
-    while !layer.is_empty() && reach.states <= most {
+    let (mut states, mut depth) = (1, 0);
+    while !layer.is_empty() && states <= most {
         let mut next = vec![];
         for from in layer {
             let steps = explorer.steps(from);
@@ -302,12 +283,11 @@ pub(crate) fn visit<D: Domain, L: Lock<D>>(
             assert!(goes_on, "all wait, and nobody is kicked: {from:?}");
             next.extend(steps.into_iter().map(|(to, _)| to).filter(|to| seen.insert(hasher.hash_one(to))));
         }
-        reach.states += next.len();
-        reach.depth += usize::from(!next.is_empty());
+        states += next.len();
+        depth += usize::from(!next.is_empty());
         layer = next;
     }
-    reach.whole = layer.is_empty();
-    reach
+    println!("{states} states, {depth} steps deep; all there are: {}", layer.is_empty());
 }
 
 impl Graph {
@@ -315,7 +295,6 @@ impl Graph {
         &self.edges[self.begins[state as usize] as usize..self.begins[state as usize + 1] as usize]
     }
 
-    /// The lock's word.
     pub(crate) fn word(&self, state: u32) -> u32 {
         self.words[self.states[state as usize].memory as usize]
     }

@@ -6,14 +6,6 @@ use haltkick_locks::Point;
 
 use crate::explorer::{Edge, Graph, NOBODY, State};
 
-/// How often CPU 0 can be overtaken.
-pub(crate) struct Overtaking {
-    /// At most so often; [`None`]: as often as one likes.
-    pub(crate) most: Option<u32>,
-    /// A way to the state in which that is reached, or to one from which it goes on and on.
-    pub(crate) way: Vec<Edge>,
-}
-
 /// More than any lock here allows that has a bound.
 const UNBOUNDED: u32 = 12;
 
@@ -92,13 +84,15 @@ impl Graph {
         self.word(from) & 1 == 0 && self.word(edge.to) & 1 == 1
     }
 
-    /// How often others take the lock from a step of CPU 0 that `begins` until CPU 0 takes it, in states in which it still
-    /// `lasts`.
+    /// How often, at most, others take the lock from a step of CPU 0 that `begins` until CPU 0 takes it, in states in which it
+    /// still `lasts`; [`None`]: as often as one likes. Prints a way to the state in which that is reached, or to one from which
+    /// it goes on and on, after `what`.
     pub(crate) fn overtaking(
         &self,
+        what: &str,
         begins: impl Fn(&Edge) -> bool,
         lasts: impl Fn(u32) -> bool,
-    ) -> Overtaking {
+    ) -> Option<u32> {
         type Counted = (u32, u32);
         let mut before: HashMap<Counted, Option<(Counted, Edge)>> = HashMap::new();
         let mut next = VecDeque::new();
@@ -137,7 +131,9 @@ impl Graph {
         way.reverse();
         let mut whole = self.way_to(at.0);
         whole.extend(way);
-        Overtaking { most: (most.1 < UNBOUNDED).then_some(most.1), way: whole }
+        let most = (most.1 < UNBOUNDED).then_some(most.1);
+        println!("{what}: {most:?}\n{}", self.tell(&whole));
+        most
     }
 
     /// Returns one state from which CPU 0 can be overtaken forever although every CPU goes on: in the queue all the

@@ -10,7 +10,6 @@ use haltkick_locks::{
     watched::{Access, observe},
 };
 
-/// Most CPUs of a machine.
 pub(crate) const MOST_CPUS: usize = 4;
 
 const STACK_WORDS: usize = 8 * 1024;
@@ -23,7 +22,6 @@ const SCRATCH_WORDS: usize = 256;
 pub(crate) enum Stop {
     /// Before an access to shared memory, or a kick.
     Access,
-    /// In its critical section.
     Section,
     /// The world has to say which of two answers it gives.
     Choice,
@@ -194,7 +192,6 @@ impl Machine {
     }
 }
 
-/// The section that a lock guards.
 pub(crate) fn section() {
     done(|done| done.acquired = true);
     stop(Stop::Section);

@@ -23,11 +23,10 @@ use std::env;
 use crate::{
     documents::{in_words, page, readme},
     explorer::{FOR_EVER, Graph, Rounds, explore, visit},
-    graph::{Overtaking, insists, queues},
+    graph::{insists, queues},
     machine::Cpus,
 };
 
-/// Each takes the lock once.
 const THREE_ONCE: Rounds = [1, 1, 1, 0];
 const FOUR_ONCE: Rounds = [1, 1, 1, 1];
 /// Both take it again and again.
@@ -85,15 +84,14 @@ tests! {
 #[test]
 fn a_waiter_of_the_lock_that_can_fail_is_overtaken() {
     let graph = rqspinlock(BESIDE_ONE);
-    let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+    let any = graph.overtaking("CPU 0 is overtaken", queues, |_| true);
     assert!(readme("RqSpinLock").starts_with(in_words(any, 1)));
 }
 
 /// States that four CPUs reach which take a lock once each, up to `LIVENESS_MOST` of them.
 fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
     let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
-    let reach = visit(FOUR_ONCE, domain, lock(), asked.unwrap_or(100_000));
-    println!("{reach:?}");
+    visit(FOUR_ONCE, domain, lock(), asked.unwrap_or(100_000));
 }
 
 /// The one lock of which four CPUs do not come to too many states.
@@ -130,17 +128,12 @@ fn a_free_lock_may_wait_for_a_head_that_forbids_stealing() {
     }
 }
 
-fn told(graph: &Graph, what: &str, overtaking: Overtaking) -> Option<u32> {
-    println!("{what}: {:?}\n{}", overtaking.most, graph.tell(&overtaking.way));
-    overtaking.most
-}
-
 #[test]
 fn who_queues_for_the_lock_of_2015_is_overtaken_by_nobody() {
     // The CPUs that were in the queue before it.
     for (rounds, ahead) in [(BESIDE_ONE, 0), (THREE_ONCE, 1), (BESIDE_TWO, 2)] {
         let graph = queue_lock::<V16>(rounds);
-        assert_eq!(told(&graph, "served before CPU 0", graph.overtaking(queues, |_| true)), Some(ahead));
+        assert_eq!(graph.overtaking("served before CPU 0", queues, |_| true), Some(ahead));
         assert_eq!(graph.starvation(), None);
     }
     assert!(readme("QSpinLock<V16>").starts_with("never"));
@@ -154,13 +147,13 @@ fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, kind: &str, name: &str
             continue;
         }
         let graph = lock(rounds);
-        let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+        let any = graph.overtaking("CPU 0 is overtaken", queues, |_| true);
         let starves = graph.starvation();
         if let Some(starves) = starves {
             println!("from here it starves:\n{}", graph.tell(&graph.way_to(starves)));
         }
-        let insisting = graph.overtaking(insists, |state| graph.word(state) & bit != 0);
-        let insisting = told(&graph, "although it insists", insisting);
+        let insists_still = |state| graph.word(state) & bit != 0;
+        let insisting = graph.overtaking("although it insists", insists, insists_still);
         let (any, insisting) = (in_words(any, others), in_words(insisting, others));
         let readme = readme(kind);
         assert!(readme.starts_with(any), "{kind} is overtaken {any}; README.md: {readme}");
@@ -197,10 +190,10 @@ fn the_first_of_a_restricted_queue_is_let_in_within_its_bound() {
             continue;
         }
         let graph = gcr(rounds);
-        let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+        let any = graph.overtaking("CPU 0 is overtaken", queues, |_| true);
         let asleep = |state| graph.word(state) & (SLEEPS | APPROVED) == SLEEPS;
         let sleeps = |edge: &explorer::Edge| edge.passes(Point::HeadHashed) && asleep(edge.to);
-        let until_let_in = told(&graph, "while it sleeps", graph.overtaking(sleeps, asleep));
+        let until_let_in = graph.overtaking("while it sleeps", sleeps, asleep);
         assert!(until_let_in.is_some_and(|most| most <= others * (PROMOTE - 1)), "{until_let_in:?}");
         let readme = readme("Gcr");
         assert!(readme.starts_with(in_words(any, others)), "README.md: {readme}");

@@ -6,7 +6,7 @@ use haltkick_locks::{RwLock as _, mutant::mutant};
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
 use crate::contract::{Error, Event, Machine, Step};
-use crate::records::vma::{ANON, Protection, SPECIAL, Tree, Vma};
+use crate::records::vma::{ANON, Protection, Tree, Vma};
 use crate::records::{NONE, Ordering::*};
 
 impl<'a, M: Machine> Space<'a, M> {
@@ -44,22 +44,10 @@ impl<'a, M: Machine> Space<'a, M> {
     /// # Errors
     /// [`Error::Invalid`], [`Error::NoRoom`], [`Error::OutOfMemory`].
     pub fn map(self, bytes: u64, protection: Protection) -> Result<u64, Error> {
-        self.map_anywhere(bytes, protection.flags())
-    }
-
-    /// Maps memory that has operations of its own, as that of files and devices has.
-    ///
-    /// # Errors
-    /// As [`Space::map`].
-    pub fn map_special(self, bytes: u64, protection: Protection) -> Result<u64, Error> {
-        self.map_anywhere(bytes, protection.flags() | SPECIAL)
-    }
-
-    fn map_anywhere(self, bytes: u64, flags: u32) -> Result<u64, Error> {
         check(USER_START, bytes)?;
         self.writing(|| {
             let start = self.highest_gap(bytes).ok_or(Error::NoRoom)?;
-            self.map_fixed(start, start + bytes, flags)?;
+            self.map_fixed(start, start + bytes, protection.flags())?;
             Ok(start)
         })
     }
@@ -369,7 +357,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let area = self.memory.vma(index);
         let end = area.end();
         self.begin_change(area);
-        area.flags.store(area.flags() & (ANON | SPECIAL) | flags, Relaxed);
+        area.flags.store(area.flags() & ANON | flags, Relaxed);
         if self.protect_pages(start, end, flags) && mutant!("mm-no-invalidation": true => false) {
             self.invalidate(start, end - start, false);
         }

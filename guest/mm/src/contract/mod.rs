@@ -147,7 +147,7 @@ named! {
         SpfVmaChanged = "spf_vma_changed",
         /// Given up: no `anon_vma` is attached yet.
         SpfVmaNoanon = "spf_vma_noanon",
-        /// Given up: an area or a page table of a kind that is not supported.
+        /// Given up: there is no page table yet, which is not made here.
         SpfVmaNotsup = "spf_vma_notsup",
         /// The access is wrong: an error at once.
         SpfVmaAccess = "spf_vma_access",

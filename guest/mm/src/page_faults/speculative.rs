@@ -26,7 +26,7 @@ use crate::address_space::table::Leaf;
 use crate::address_space::{Scheme, Space};
 use crate::contract::{Access, Error, Event, Machine, Step};
 use crate::records::Ordering::Relaxed;
-use crate::records::vma::{ANON, SPECIAL, Vma};
+use crate::records::vma::{ANON, Vma};
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
@@ -92,9 +92,6 @@ impl<M: Machine> Space<'_, M> {
         }
         machine.step(Step::SequenceRead);
         let flags = area.flags();
-        if flags & mutant!("spf-ignore-special": SPECIAL => 0) != 0 {
-            return Err(Event::SpfVmaNotsup);
-        }
         if mutant!("spf-ignore-anon": flags & ANON == 0 => false) {
             return Err(Event::SpfVmaNoanon);
         }

@@ -21,8 +21,6 @@ pub(crate) const READ: u32 = 1 << 0;
 pub(crate) const WRITE: u32 = 1 << 1;
 /// An `anon_vma` is attached: the area has had a page.
 pub(crate) const ANON: u32 = 1 << 2;
-/// Has operations of its own, as files and devices have: no speculation.
-pub(crate) const SPECIAL: u32 = 1 << 3;
 
 /// An area. Slots are reused and never given back, so that a late comer may always look into one.
 ///
@@ -50,7 +48,6 @@ pub struct Vma {
     pub(crate) lock: CachePadded<VmaLock>,
 }
 
-/// The lock of one area.
 #[derive(Debug)]
 pub(crate) struct VmaLock {
     /// 0: in no tree; 1: in one, plus one for each reader; [`VmaLock::WRITER`] in addition while a writer waits or sets

@@ -1,11 +1,10 @@
 //! Each step of the two optimistic paths, with an interference at exactly that point.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 
 use haltkick_mm::*;
+use haltkick_testing::{Signal, tests, until};
 
 use crate::machine::*;
 
@@ -86,15 +85,6 @@ fn the_first_fault_in_a_page_table_is_classic() {
 }
 
 #[test]
-fn memory_with_operations_of_its_own_is_not_speculated_about() {
-    let space = eternal(Scheme::Speculative);
-    let start = space.map_special(PAGE, Protection::ReadWrite).unwrap();
-    store(space, start, 1).unwrap();
-    assert_eq!((count(space, Event::SpfVmaNotsup), count(space, Event::SpeculativePgfault)), (1, 0));
-    clean_up(space);
-}
-
-#[test]
 fn a_wrong_access_is_an_error_without_a_second_look() {
     in_an_area(Scheme::Speculative, |space, start| {
         space.protect(start, 8 * PAGE, Protection::Read).unwrap();
@@ -116,10 +106,10 @@ fn an_address_space_with_one_user_does_not_speculate() {
 /// Both forms of speculation: by a reference to the area, and under SRCU.
 const FORMS: [Scheme; 2] = [Scheme::Speculative, Scheme::SpeculativeSrcu];
 
-/// Runs `test` under every form of speculation with every such step: with the beginning of the area, and a page in it.
-fn at_every_step(test: fn(Space<'static, Host>, u64, u64, Step)) {
+/// Runs `test` under every form of speculation at each of the steps below, with a page of the area.
+fn at_every_step(test: fn(Space<'static, Host>, u64, Step)) {
     for (form, step) in FORMS.into_iter().flat_map(|form| STEPS.into_iter().map(move |step| (form, step))) {
-        in_an_area(form, |space, start| test(space, start, start + 3 * PAGE, step));
+        in_an_area(form, |space, start| test(space, start + 3 * PAGE, step));
     }
 }
 
@@ -136,7 +126,7 @@ const STEPS: [Step; 7] = [
 
 #[test]
 fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
-    at_every_step(|space, _, victim, step| {
+    at_every_step(|space, victim, step| {
         at(step, move || space.unmap(victim, PAGE).unwrap());
         assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
         assert_eq!(count(space, Event::SpfVmaChanged), 1, "{step:?}");
@@ -178,7 +168,8 @@ fn what_an_area_said_before_it_changed_is_no_error() {
 
 #[test]
 fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
-    at_every_step(|space, start, victim, step| {
+    at_every_step(|space, victim, step| {
+        let start = victim - 3 * PAGE;
         at(step, move || {
             space.unmap(start, 8 * PAGE).unwrap();
             assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
@@ -186,23 +177,6 @@ fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
         store(space, victim, 1).unwrap();
         assert_eq!(count(space, Event::SpeculativePgfault), 0, "{step:?}");
         assert_eq!(load(space, start), Ok(0), "{step:?}");
-    });
-}
-
-#[test]
-fn a_page_protected_at_any_step_is_not_installed_as_writable() {
-    at_every_step(|space, start, victim, step| {
-        at(step, move || space.protect(start, 8 * PAGE, Protection::Read).unwrap());
-        assert_eq!(store(space, victim, 1), Err(Error::NotAllowed), "{step:?}");
-        assert_eq!(load(space, victim), Ok(0), "{step:?}");
-    });
-}
-
-#[test]
-fn a_page_that_is_moved_away_at_any_step_is_not_installed() {
-    at_every_step(|space, start, victim, step| {
-        at(step, move || assert_ne!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(start)));
-        assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
     });
 }
 
@@ -220,9 +194,7 @@ fn nothing_is_installed_where_pages_are_being_moved_to() {
             store(space, target, 7).unwrap();
             is_done.send(()).unwrap();
         });
-        while count(space, Event::SpfVmaChanged) + count(space, Event::SpeculativePgfault) == 0 {
-            thread::yield_now();
-        }
+        until(|| count(space, Event::SpfVmaChanged) + count(space, Event::SpeculativePgfault) > 0);
     });
     assert_eq!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(target));
     done.recv().unwrap();
@@ -231,13 +203,30 @@ fn nothing_is_installed_where_pages_are_being_moved_to() {
     assert_eq!(count(space, Event::SpfVmaChanged), 1, "the new area was not marked");
 }
 
-#[test]
-fn a_page_table_that_goes_between_the_two_last_looks_is_noticed() {
-    in_an_area(Scheme::Speculative, |space, start| {
-        at(Step::Rechecked, move || space.unmap(start, 8 * PAGE).unwrap());
+/// An area that is unmapped while a fault is at `step`, and what is done `then`, are `noticed`.
+fn unmapped_at(scheme: Scheme, step: Step, then: fn(Space<'static, Host>, u64), noticed: Event) {
+    in_an_area(scheme, |space, start| {
+        at(step, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            then(space, start);
+        });
         assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::SpfPmdChanged), 1);
+        assert_eq!(count(space, noticed), 1);
     });
+}
+
+/// Another area takes the slot.
+fn map_anew(space: Space<'static, Host>, start: u64) {
+    assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
+}
+
+tests! {
+    a_page_table_that_goes_between_the_two_last_looks_is_noticed:
+        unmapped_at(Scheme::Speculative, Step::Rechecked, |_, _| (), Event::SpfPmdChanged);
+    an_area_that_is_gone_before_it_is_locked_is_sought_again:
+        unmapped_at(Scheme::PerVma, Step::Found, |_, _| (), Event::VmaLockMiss);
+    an_area_whose_slot_is_used_anew_is_not_the_old_one:
+        unmapped_at(Scheme::PerVma, Step::Found, map_anew, Event::VmaLockAbort);
 }
 
 #[test]
@@ -252,7 +241,7 @@ fn a_page_table_lock_is_never_waited_for() {
 
 #[test]
 fn a_page_that_another_cpu_installs_at_any_step_stays() {
-    at_every_step(|space, _, victim, step| {
+    at_every_step(|space, victim, step| {
         at(step, move || store(space, victim, 5).unwrap());
         assert_eq!(load(space, victim), Ok(5), "{step:?}");
         assert_eq!(count(space, Event::PgFaultSpurious), 1, "{step:?}");
@@ -264,7 +253,7 @@ fn an_area_that_a_fault_looks_at_is_not_reused_meanwhile() {
     in_an_area(Scheme::SpeculativeSrcu, |space, start| {
         let come_and_go = move |times: usize| {
             for _ in 0..times {
-                let there = space.map_special(PAGE, Protection::Read).unwrap();
+                let there = space.map(PAGE, Protection::Read).unwrap();
                 space.unmap(there, PAGE).unwrap();
             }
         };
@@ -290,27 +279,6 @@ fn an_area_without_a_page_table_is_served_under_its_lock() {
     store(space, start + TABLE * PAGE, 1).unwrap();
     assert_eq!(count(space, Event::VmaLockSuccess), 1);
     clean_up(space);
-}
-
-#[test]
-fn an_area_that_is_gone_before_it_is_locked_is_sought_again() {
-    in_an_area(Scheme::PerVma, |space, start| {
-        at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
-        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::VmaLockMiss), 1);
-    });
-}
-
-#[test]
-fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
-    in_an_area(Scheme::PerVma, |space, start| {
-        at(Step::Found, move || {
-            space.unmap(start, 8 * PAGE).unwrap();
-            assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
-        });
-        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-        assert_eq!(count(space, Event::VmaLockAbort), 1);
-    });
 }
 
 #[test]
@@ -344,24 +312,23 @@ fn an_area_that_a_writer_will_lock_has_no_new_reader() {
 fn an_area_that_is_locked_is_not_even_referred_to() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
-    let reached = Arc::new(AtomicBool::new(false));
-    let seen = reached.clone();
-    let look = move || at(Step::BeforeReference, move || seen.store(true, Relaxed));
+    let [reached] = Signal::several();
+    let look = move || at(Step::BeforeReference, move || reached.give());
     let store = move || store_on_cpu_1(space, start + PAGE, look);
     at(Step::Marked, move || until_a_fault_gives_up(space, store));
     space.protect(start, 8 * PAGE, Protection::Read).unwrap();
-    assert!(!reached.load(Relaxed), "a reader went for the reference of an area that is locked");
+    assert!(!reached.given(), "a reader went for the reference of an area that is locked");
 }
 
 #[test]
 fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
     in_an_area(Scheme::PerVma, |space, start| {
-        let other = space.map_special(PAGE, Protection::ReadWrite).unwrap();
-        store(space, other, 1).unwrap();
+        let other = space.map(PAGE, Protection::Read).unwrap();
+        assert_eq!(load(space, other), Ok(0));
         let before = count(space, Event::VmaLockSuccess);
         // The semaphore is held for writing: a classic fault would wait forever.
         at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
-        space.protect(other, PAGE, Protection::Read).unwrap();
+        space.protect(other, PAGE, Protection::None).unwrap();
         assert_eq!(count(space, Event::VmaLockSuccess), before + 1);
     });
 }

@@ -5,4 +5,3 @@
 mod areas;
 mod injected;
 mod machine;
-mod stress;

@@ -16,17 +16,12 @@ mod sequence;
 
 use std::sync::atomic::AtomicBool;
 
-use loom::{
-    sync::{
-        Arc,
-        // All that `sequence.rs` uses of its parent.
-        atomic::{
-            AtomicU32,
-            Ordering::{self, Relaxed},
-            fence,
-        },
-    },
-    thread,
+use haltkick_testing::play_once;
+// All that `sequence.rs` uses of its parent.
+use loom::sync::atomic::{
+    AtomicU32,
+    Ordering::{self, Relaxed},
+    fence,
 };
 use sequence::Sequence;
 
@@ -37,8 +32,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { sequence: Sequence::new(), numbers: [AtomicU32::new(0), AtomicU32::new(0)] })
+    fn new() -> Self {
+        Self { sequence: Sequence::new(), numbers: [AtomicU32::new(0), AtomicU32::new(0)] }
     }
 
     fn change(&self, to: u32) {
@@ -59,40 +54,31 @@ impl Pair {
 fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
     // Number of changes that a reader can find: none, the first, both.
     static FOUND: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
-    loom::model(|| {
-        let pair = Pair::new();
-        let reader = {
-            let pair = pair.clone();
-            thread::spawn(move || {
-                if let Some([a, b]) = pair.read() {
-                    assert_eq!(a, b, "half of a change");
-                    FOUND[a as usize].store(true, Relaxed);
-                }
-            })
-        };
-        pair.change(1);
-        pair.change(2);
-        reader.join().unwrap();
-        assert_eq!(pair.read(), Some([2, 2]));
-    });
+    let play = |cpu, pair: &Pair| {
+        if cpu == 0 {
+            pair.change(1);
+            pair.change(2);
+        } else if let Some([a, b]) = pair.read() {
+            assert_eq!(a, b, "half of a change");
+            FOUND[a as usize].store(true, Relaxed);
+        }
+    };
+    loom::model(move || play_once(2, Pair::new(), play, |pair| assert_eq!(pair.read(), Some([2, 2]))));
     assert!(FOUND.iter().all(|found| found.load(Relaxed)), "no execution has come to one of {FOUND:?}");
 }
 
 /// As an area that is taken away: what follows the mark is never seen by one who finds the number as it was.
 #[test]
 fn a_change_that_has_begun_is_noticed_with_its_first_store() {
-    loom::model(|| {
-        let pair = Pair::new();
-        let reader = {
-            let pair = pair.clone();
-            thread::spawn(move || {
-                let seen = pair.sequence.read();
-                let first = pair.numbers[0].load(Relaxed);
-                assert!(first == 0 || seen != 0 || !pair.sequence.is_still(seen), "the mark came too late");
-            })
-        };
-        pair.sequence.begin();
-        pair.numbers[0].store(1, Relaxed);
-        reader.join().unwrap();
-    });
+    let play = |cpu, pair: &Pair| {
+        if cpu == 0 {
+            pair.sequence.begin();
+            pair.numbers[0].store(1, Relaxed);
+        } else {
+            let seen = pair.sequence.read();
+            let first = pair.numbers[0].load(Relaxed);
+            assert!(first == 0 || seen != 0 || !pair.sequence.is_still(seen), "the mark came too late");
+        }
+    };
+    loom::model(move || play_once(2, Pair::new(), play, |_| ()));
 }

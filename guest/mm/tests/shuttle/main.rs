@@ -71,9 +71,9 @@ fn move_to(scheme: Scheme) {
         let world = world(scheme, 3, 40, 12);
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
-        let below = space(&world).map_special(PAGE, Protection::ReadWrite).unwrap();
+        let below = space(&world).map(PAGE, Protection::Read).unwrap();
         store(space(&world), start + 3 * PAGE, 7).unwrap();
-        store(space(&world), below, 8).unwrap();
+        assert_eq!(load(space(&world), below), Ok(0));
         let target = below - 6 * PAGE;
         let play = move |cpu, (world, is_written): &(World, AtomicBool)| {
             if cpu == 0 {

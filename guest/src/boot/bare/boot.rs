@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "lays out memory and hands out references to it, in this one place")]
 
 use core::arch::x86_64::__cpuid;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{
     BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES, EXCEPTION_STACK_OFFSET, GuestAddress,
@@ -80,9 +80,7 @@ fn prepare_to_fail() {
 
 /// Every other CPU, on the stack of its number.
 pub(super) extern "C" fn other(cpu: u32) -> ! {
-    let boot = BOOT.load(Ordering::Acquire);
-    // SAFETY: written by the boot CPU before it started this one, and not since.
-    unsafe { percpu::init(boot) };
+    // The boot block was written before the interrupt that started this CPU, and `apic::send` orders the two.
     tables::load(cpu, area_address(cpu));
     prepare_apic();
     keep_steal_time(area_address(cpu));
@@ -95,9 +93,6 @@ pub(super) extern "C" fn other(cpu: u32) -> ! {
     }
     entry::run(cpu)
 }
-
-/// The boot block, for those that start later.
-static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Address of the area of vCPU `cpu`; the boot CPU has the one after the last, for its reports.
 fn area_address(cpu: u32) -> u64 {
@@ -142,14 +137,12 @@ fn lay_out(request: &Request, memory_end: u64) -> &'static BootBlock {
         ..request.boot
     };
     let boot = BOOT_BLOCK.pointer();
-    // SAFETY: alone: no other CPU runs, and there is no reference to it.
+    // SAFETY: alone: no other CPU runs, and there is no reference to it. `percpu` knows its address since `prepare_to_fail`.
     unsafe {
         *boot = block;
-        percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.
         prepare_machine();
         *boot = with_clock(&block, if request.tsc_khz == 0 { measure_tsc_khz() } else { request.tsc_khz });
-        BOOT.store(boot, Ordering::Release);
         &*boot
     }
 }
