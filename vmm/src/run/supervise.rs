@@ -46,15 +46,18 @@ const MARGIN_PATIENCES: u32 = 4;
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
+/// The only guest of a run, with the scheduler that lets time pass for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stage<'a> {
+    pub(crate) scheduler: &'a dyn Scheduler,
+    pub(crate) guest: &'a GuestRun<'a>,
+    pub(crate) memory: &'a Memory,
+}
+
 /// Passes the window in the supervisor's place.
 pub(crate) trait PassWindow {
     /// Lets the scheduler pass time, from the opening of the window to its close.
-    fn pass(
-        &mut self,
-        scheduler: &dyn Scheduler,
-        guest: &GuestRun<'_>,
-        memory: &Memory,
-    ) -> Result<(), RunError>;
+    fn pass(&mut self, stage: Stage<'_>) -> Result<(), RunError>;
 }
 
 struct Supervised<'a> {
@@ -145,7 +148,10 @@ impl<'a> Supervisor<'a> {
         self.guests.iter_mut().for_each(|watched| watched.open_window(self.scheduler));
         self.pmu.switch(true);
         let passed = match window {
-            Some(window) => window.pass(self.scheduler, self.guests[0].guest, self.guests[0].memory),
+            Some(window) => {
+                let Supervised { guest, memory, .. } = self.guests[0];
+                window.pass(Stage { scheduler: self.scheduler, guest, memory })
+            }
             None => self.pass_window(),
         };
         self.pmu.switch(false);
