@@ -24,7 +24,6 @@ pub(crate) mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod starts;
-pub(crate) mod steal_record;
 pub(crate) mod switch_books;
 mod task;
 #[cfg(any(test, fuzzing))]
