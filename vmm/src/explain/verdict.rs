@@ -125,7 +125,6 @@ fn says_it_holds(vcpus: &[VcpuState], lock: u32) -> Option<u32> {
     vcpus.iter().find(|vcpu| vcpu.activity == "holder" && vcpu.lock == Some(lock)).map(|vcpu| vcpu.vcpu)
 }
 
-/// A circle of holders that wait for each other.
 fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {
     let owner_of = |lock: u32| locks.iter().find(|other| other.lock == lock)?.owner;
     // Returns the owner that a vCPU waits for, and the lock.

@@ -38,7 +38,6 @@ pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), D
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sampled {
     pub(crate) rip: u64,
-    /// The vCPU's own statement.
     pub(crate) activity: Activity,
     /// The VMM had the vCPU out of its guest.
     pub(crate) in_vmm: bool,
@@ -105,7 +104,6 @@ impl Sampler {
     }
 }
 
-/// Collects the samples of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Samples {
     period: Duration,
@@ -143,7 +141,6 @@ impl Samples {
         counts.is_all = true;
     }
 
-    /// A thread has ended.
     pub(crate) fn hand_in(&self, sampler: Sampler) {
         let mut counts = lock(&self.counts);
         for (seen, count) in sampler.counts.seen {
@@ -200,7 +197,6 @@ pub struct ProfileRow {
     pub hottest: u64,
 }
 
-/// The samples that make up a row.
 #[derive(Default)]
 struct Gathered {
     samples: u64,

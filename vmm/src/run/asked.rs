@@ -390,7 +390,6 @@ impl Default for Run {
     }
 }
 
-/// One vCPU that takes locks.
 impl Default for Guest {
     fn default() -> Self {
         Self {
@@ -405,7 +404,6 @@ impl Default for Guest {
     }
 }
 
-/// The plain queue lock, around sections of one length.
 impl Default for Ours {
     fn default() -> Self {
         Self {

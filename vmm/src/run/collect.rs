@@ -263,7 +263,6 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Sum of one field of all vCPUs' areas.
 fn sum(seen: &GuestFacts<'_>, field: impl Fn(&VcpuArea) -> &AtomicU64) -> u64 {
     let counted = |vcpu| field(seen.memory.area(vcpu)).load(Ordering::Relaxed);
     add_up((0..seen.asked.guest.vcpus).map(counted))

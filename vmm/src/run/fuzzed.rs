@@ -74,7 +74,6 @@ fn printable_reports(memory: &Memory) {
     }
 }
 
-/// All of the outcome that is read from shared memory.
 fn outcome(memory: &Memory, workload: usize) {
     let image = image();
     let workload = workload % image.workloads.len();
@@ -103,7 +102,6 @@ fn outcome(memory: &Memory, workload: usize) {
     }
 }
 
-/// A counter of which the guest says anything.
 fn clocks(memory: &Memory, now: Moment) {
     let tsc = GuestTsc::new(TscRate::of_khz(KHZ), now.ns);
     // Relaxed: one thread.

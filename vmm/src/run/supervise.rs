@@ -74,7 +74,6 @@ struct Supervised<'a> {
     observed: Observed,
     /// Books on the switches of the vCPUs' threads, where switches are reported.
     books: Option<SwitchBooks>,
-    /// Records the switches for a trace.
     recorder: Option<Recorder>,
 }
 
@@ -84,7 +83,6 @@ pub(crate) struct Supervisor<'a> {
     scheduler: &'a dyn Scheduler,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
-    /// Shows the run while it goes, if it was asked to.
     pub(crate) shown: Option<LiveView<'a>>,
     passed: Passed,
 }
@@ -443,7 +441,6 @@ impl Supervised<'_> {
         }
     }
 
-    /// The longest time for which the guest is kept away.
     fn longest_absence(&self) -> Duration {
         let presence = self.asked.guest.presence;
         presence.map_or(Duration::ZERO, |presence| presence.longest_absence(self.asked.run.window))
@@ -558,7 +555,6 @@ impl Chances {
     }
 }
 
-/// How the run went through its phases.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// The run's counter when all vCPUs of all guests had started.
@@ -580,7 +576,6 @@ pub(crate) struct Observed {
     pub(crate) quota: [Option<KernelThrottled>; 2],
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
     pub(crate) pending_waits: Option<Known<Vec<u64>>>,
-    /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
     /// Totals of the switches of the vCPUs' threads, where switches are reported.
     pub(crate) switched: Option<Switched>,

@@ -99,12 +99,10 @@ impl Turns {
         self.virtual_ns + ran_ns.saturating_sub(self.boot_ns).min(self.most_ns)
     }
 
-    /// Charge for a turn that ends after `ran_ns`.
     pub(super) fn costs_ns(&self, ran_ns: u64) -> u64 {
         self.after_ns(ran_ns) - self.virtual_ns
     }
 
-    /// The vCPU has been on a pCPU for `ran_ns`.
     pub(super) fn ran(&mut self, ran_ns: u64) {
         self.virtual_ns = self.after_ns(ran_ns);
         self.boot_ns = 0;

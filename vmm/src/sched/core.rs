@@ -62,7 +62,6 @@ pub(super) trait Bell {
 }
 
 pub(super) enum Next<'a> {
-    /// It runs this vCPU.
     Runs(Box<Task<'a>>),
     /// It idles until the bell rings, at most until this time. Then it leaves the idle pCPUs.
     Idles(Option<u64>),

@@ -168,7 +168,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for `deschedule` on `pcpus` pCPUs with slices of this length.
     pub(crate) fn new(
         deschedule: &Deschedule,
         point: Option<u32>,
@@ -194,7 +193,6 @@ pub(crate) struct Injector {
     random: SplitMix,
     /// When the next arrival comes, or came if it still waits for a vCPU that fits.
     due_ns: u64,
-    /// When to look next.
     look_ns: u64,
 }
 

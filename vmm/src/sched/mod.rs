@@ -109,7 +109,6 @@ pub(crate) struct Finished {
 
 /// A scheduler with the vCPUs of all guests in its hands. What only one of them can tell, or needs to be told, has a default.
 pub(crate) trait Scheduler {
-    /// Starts its threads on `cpus`.
     fn start<'scope>(&'scope self, _scope: &'scope Scope<'scope, '_>, _cpus: &'scope [u32]) {}
 
     /// Lets this much time pass: by sleeping while threads run the vCPUs, or by simulating them. `stopped` is told how many vCPUs sleep,

@@ -18,7 +18,6 @@ use crate::sched::books::Books;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
 
-/// One vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Not started: not seen yet.
@@ -217,7 +216,6 @@ impl SwitchBooks {
     }
 }
 
-/// Reports of switches in any order, of vCPUs that say anything.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};

@@ -121,7 +121,6 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
-    /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
     spent: Spent,

@@ -26,7 +26,6 @@ pub(super) const SLICE_NS: u64 = 1_000_000;
 /// The number of the guest that means no harm.
 pub(super) const HONEST: usize = 0;
 
-/// Properties of the guests and of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     /// With slices of [`SLICE_NS`].
@@ -37,7 +36,6 @@ pub(super) struct Setting {
     pub(super) hostile: usize,
     /// vCPUs of each guest.
     pub(super) vcpus: u32,
-    /// The behaviour of hostile vCPUs.
     pub(super) attack: Attack,
 }
 
@@ -118,7 +116,6 @@ struct Slot<'a> {
     at_ns: u64,
 }
 
-/// The guests, the pCPUs, and the time.
 pub(super) struct World<'a, 's> {
     setting: Setting,
     core: Core<'a, Rung>,
@@ -182,7 +179,6 @@ impl<'a, 's> World<'a, 's> {
         }
     }
 
-    /// Lets happen what happens next.
     fn step(&mut self) {
         let all = self.core.bell.all.take();
         for slot in &mut self.slots {
