@@ -193,8 +193,8 @@ fn end_of(
     let explanation = result.as_ref().err().and_then(|error| {
         let GuestFacts { asked, image, chosen, .. } = facts.seen;
         let (machine, finished, locks) = (facts.machine, facts.finished, asked.ours.lock_count);
-        let lock = (chosen.lock as usize, asked.guest.pv);
-        explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
+        let (lock, pv) = (chosen.lock as usize, asked.guest.pv);
+        explain::explain(&Scene { image, machine, locks, lock, pv, finished, error, stopped_ns, stopped_tsc })
     });
     let result = result.map_err(|failure| collect::cause(facts, failure));
     let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();

@@ -62,9 +62,9 @@ impl Meeting {
         let lock = (0..scene.locks).find(met)?;
         let met = &memory.oracle(lock).met;
         let long = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let (tsc, (lock_number, pv)) = (long(&met.tsc), scene.lock);
-        let calls = scene.image.calls(lock_number, pv).unwrap_or_default();
-        let author = Author::new(scene.image, lock_number, pv);
+        let tsc = long(&met.tsc);
+        let calls = scene.image.calls(scene.lock, scene.pv).unwrap_or_default();
+        let author = Author::new(scene.image, scene.lock, scene.pv);
         let passage = |vcpu: &AtomicU32, since: u64, function: Option<u64>| {
             let vcpu = vcpu.load(Ordering::Relaxed).checked_sub(1)?;
             let ago = tsc.checked_sub(since).filter(|_| since != 0);
@@ -77,7 +77,7 @@ impl Meeting {
         };
         let by = |how: &AtomicU32| match how.load(Ordering::Relaxed) {
             TOOK_BY_READ => calls.read,
-            TOOK_BY_TRY => scene.image.try_lock(lock_number, pv),
+            TOOK_BY_TRY => scene.image.try_lock(scene.lock, scene.pv),
             _ => calls.lock,
         };
         let [came_asked, inside_asked] = met.asked_tsc.each_ref().map(long);

@@ -152,8 +152,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
     pub(crate) locks: u32,
-    /// The lock and its form.
-    pub(crate) lock: (usize, bool),
+    /// The lock that they are, by its number in the image, and whether in its paravirtual form.
+    pub(crate) lock: usize,
+    pub(crate) pv: bool,
     pub(crate) finished: &'a [Finished],
     pub(crate) error: &'a RunError,
     /// Host time at which the run was stopped.

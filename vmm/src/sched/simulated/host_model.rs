@@ -257,7 +257,7 @@ impl<'a> Simulated<'a> {
         if turn.is_some() {
             return turn;
         }
-        let mut yields = exit == Exit::PauseLoop && self.spins(state, index, (task.guest.index, number));
+        let mut yields = exit == Exit::PauseLoop && self.spins(state, index, task);
         if let Exit::Kick(woken) = exit {
             model(state).waker = Some(index);
             if woken < task.guest.vcpus {
@@ -303,13 +303,14 @@ impl<'a> Simulated<'a> {
     }
 
     /// A pause loop of a vCPU on this pCPU has exited. Whether it has yielded to another one.
-    fn spins(&self, state: &mut State<'a>, index: usize, spinner: (usize, u32)) -> bool {
+    fn spins(&self, state: &mut State<'a>, index: usize, task: &Task<'_>) -> bool {
         let now_ns = state.now_ps / PS;
         let Hosted { scheduler, pauses: Some(pauses), off, .. } = model(state) else { return false };
         let says = |number: u32| {
             off[number as usize].as_ref().map_or(Activity::Other, |task| task.guest.activity(task.vcpu.id))
         };
-        let spun = pauses.spins(spinner, says, |target| scheduler.yields_to(index, target, now_ns));
+        let yields_to = |target| scheduler.yields_to(index, target, now_ns);
+        let spun = pauses.spins(task.guest.index, task.number(), says, yields_to);
         spun.to.into_iter().for_each(|other| self.reschedules(state, index, other));
         spun.to.is_some()
     }
