@@ -168,8 +168,7 @@ fn seen<'a>(asked: OurGuest<'a>, image: &'a Image, chosen: Chosen, machine: &'a 
         chosen,
         patched_sites: machine.patched_sites,
         tsc_khz: machine.tsc_khz,
-        ring: machine.ring.clone(),
-        pv_backend: machine.pv_backend.clone(),
+        decided: machine.decided.clone(),
     }
 }
 
@@ -307,7 +306,7 @@ fn guest_runs<'a>(
         if says_started(&asked.run.engine) {
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
-        guest.halts_in_kernel = matches!(machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
+        guest.halts_in_kernel = matches!(machine.decided.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
         match asked.guest.quota {
             Some(Quota::Own(quota)) => guest.purse = Some(Purse::new(quota, clock.now_ns())),

@@ -15,7 +15,7 @@ use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::vcpu::Exit;
-use crate::machine::{PvBackend, Ring};
+use crate::machine::{Decided, PvBackend};
 use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::boot_values::Chosen;
@@ -47,10 +47,7 @@ pub(crate) struct GuestFacts<'a> {
     pub(crate) chosen: Chosen,
     pub(crate) patched_sites: usize,
     pub(crate) tsc_khz: u64,
-    /// The ring, and why that one.
-    pub(crate) ring: (Ring, String),
-    /// How vCPUs slept and were woken, and why so.
-    pub(crate) pv_backend: (PvBackend, String),
+    pub(crate) decided: Decided,
 }
 
 /// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
@@ -60,11 +57,12 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         let at = times.iter().position(|(known, _)| known == name);
         at.map_or_else(TicksHistogram::default, |at| times.remove(at).1)
     });
+    let Decided { ring, ring_reason, pv_backend, pv_backend_reason } = seen.decided.clone();
     Outcome {
-        ring: seen.ring.0,
-        ring_reason: seen.ring.1.clone(),
-        pv_backend: seen.pv_backend.0,
-        pv_backend_reason: seen.pv_backend.1.clone(),
+        ring,
+        ring_reason,
+        pv_backend,
+        pv_backend_reason,
         tsc_khz: seen.tsc_khz,
         work_rate: seen.memory.control().work_rate.load(Ordering::Relaxed),
         memory_bytes: seen.memory.pool_bytes(),
@@ -428,7 +426,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
         _ => (None, None),
     };
     let switched = facts.observed.switched.as_ref();
-    let in_kernel = matches!(facts.machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
+    let in_kernel = matches!(facts.machine.decided.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
     VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,

@@ -7,7 +7,7 @@ use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Moment, TscRate};
 use crate::image::symbols::Symbols;
-use crate::machine::{PvBackend, Ring};
+use crate::machine::{Decided, PvBackend, Ring};
 use crate::run::asked::{Guest, Ours, Run, System};
 use crate::run::boot_values::Chosen;
 use crate::run::collect::{self, GuestFacts};
@@ -89,8 +89,12 @@ fn outcome(memory: &Memory, workload: usize) {
         chosen,
         patched_sites: 1,
         tsc_khz: KHZ,
-        ring: (Ring::Ring0, String::new()),
-        pv_backend: (PvBackend::Vmm, String::new()),
+        decided: Decided {
+            ring: Ring::Ring0,
+            ring_reason: String::new(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: String::new(),
+        },
     };
     _ = collect::check_exclusion(&seen);
     let outcome = collect::of_guest(&seen, "");
