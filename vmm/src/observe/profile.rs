@@ -201,8 +201,9 @@ pub struct ProfileRow {
 struct Gathered {
     samples: u64,
     sources: BTreeMap<String, u64>,
-    /// Samples, and the instruction that has them.
-    hottest: (u64, u64),
+    /// The instruction with most samples, and their number.
+    hottest: u64,
+    most: u64,
 }
 
 /// Gathers by state and function: the one that was inlined last of those that are not the standard library's.
@@ -223,7 +224,7 @@ fn rows(image: &Image, seen: &HashMap<Sampled, u64>) -> Vec<ProfileRow> {
         if let Some(source) = source {
             *row.sources.entry(source).or_default() += count;
         }
-        row.hottest = row.hottest.max((count, seen.rip));
+        (row.most, row.hottest) = (row.most, row.hottest).max((count, seen.rip));
     }
     let mut rows: Vec<_> = rows
         .into_iter()
@@ -234,7 +235,7 @@ fn rows(image: &Image, seen: &HashMap<Sampled, u64>) -> Vec<ProfileRow> {
             symbol,
             inlined,
             source: row.sources.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source),
-            hottest: row.hottest.1,
+            hottest: row.hottest,
         })
         .collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.samples), row.hottest));
