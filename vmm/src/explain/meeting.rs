@@ -7,7 +7,7 @@ use haltkick_hypercalls::{TOOK_BY_READ, TOOK_BY_TRY};
 use serde::Serialize;
 
 use super::text::duration;
-use super::{Location, Scene, ticks_to_ns};
+use super::{Location, Scene};
 use crate::image::author::Author;
 use crate::image::disassemble::Disassembler;
 use crate::image::file::Image;
@@ -67,8 +67,7 @@ impl Meeting {
         let author = Author::new(scene.image, scene.lock, scene.pv);
         let passage = |vcpu: &AtomicU32, since: u64, function: Option<u64>| {
             let vcpu = vcpu.load(Ordering::Relaxed).checked_sub(1)?;
-            let ago = tsc.checked_sub(since).filter(|_| since != 0);
-            let before_ns = ago.map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz));
+            let before_ns = scene.before_ns(tsc, since);
             // A vCPU of a workload without locks has asked for none.
             let function = function.filter(|_| since != 0);
             let at = function.map(|function| Location::of_function(scene.image, &author, function));

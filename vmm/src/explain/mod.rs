@@ -162,6 +162,14 @@ pub(crate) struct Scene<'a> {
     pub(crate) stopped_tsc: u64,
 }
 
+impl Scene<'_> {
+    /// How long before `now_tsc` the guest noted the time `tsc`; `None`: it has noted none, or one to come.
+    fn before_ns(&self, now_tsc: u64, tsc: u64) -> Option<u64> {
+        let ticks = now_tsc.checked_sub(tsc).filter(|_| tsc != 0)?;
+        Some(TscRate::of_khz(self.machine.tsc_khz).nanoseconds(Ticks(ticks)).0)
+    }
+}
+
 /// Explains a run that failed in the guest; `None` where the guest is not what failed.
 pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
     let in_guest = matches!(
@@ -208,11 +216,7 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
         off_ns: since_ns.map(|since_ns| scene.stopped_ns.saturating_sub(since_ns)),
         activity: doing.name(),
         lock: concerned.then_some(lock),
-        asked_ns: scene
-            .stopped_tsc
-            .checked_sub(asked_tsc)
-            .filter(|_| concerned && asked_tsc != 0)
-            .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
+        asked_ns: scene.before_ns(scene.stopped_tsc, asked_tsc).filter(|_| concerned),
         rip,
         caller,
         group: 0,
@@ -240,10 +244,6 @@ fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
     }
 }
 
-fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
-    TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
-}
-
 fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>>) -> Vec<LockState> {
     let all = (0..scene.locks).map(|lock| {
         let oracle = scene.machine.memory.oracle(lock);
@@ -264,11 +264,7 @@ fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>
             lock,
             owner,
             last: named(&oracle.last),
-            left_ns: scene
-                .stopped_tsc
-                .checked_sub(left_tsc)
-                .filter(|_| owner.is_none() && left_tsc != 0)
-                .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
+            left_ns: scene.before_ns(scene.stopped_tsc, left_tsc).filter(|_| owner.is_none()),
             holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
             word: of_run.and_then(|locks| locks.word(lock)),
