@@ -87,7 +87,6 @@ impl State<'_> {
         let polled = hosted.polling[index].take().is_some();
         if polled {
             hosted.scheduler.blocks(index, at_ps / PS);
-            self.slots[index].polled = false;
         }
         polled
     }
@@ -114,7 +113,7 @@ impl<'a> Simulated<'a> {
         if let Some(index) = hosted.polling.iter().position(is_it) {
             // It never left its pCPU.
             hosted.polling[index] = None;
-            return self.begins_after(state, index, number, (now_ps, None, 0));
+            return self.begins_after(state, index, number, (now_ps, 0), None, true);
         }
         let woken = hosted.scheduler.wakes(number, waker, now_ns);
         let index = woken.cpu;
@@ -148,30 +147,29 @@ impl<'a> Simulated<'a> {
     fn picks(&self, state: &mut State<'a>, index: usize, at_ps: u64, left: Option<u32>) {
         let picked = model(state).scheduler.picks(index, at_ps / PS);
         match picked.task {
-            Some(number) => self.begins_after(state, index, number, (at_ps, left, picked.took_ns * PS)),
+            Some(number) => {
+                self.begins_after(state, index, number, (at_ps, picked.took_ns * PS), left, false)
+            }
             None => self.idles(state, index, at_ps),
         }
     }
 
-    /// The turn of a vCPU begins once its pCPU has come to it: from idle, from a poll, or from another vCPU.
+    /// The turn of a vCPU begins once its pCPU has come to it: from idle, from the vCPU that has `left`, or it `polled` there itself.
     fn begins_after(
         &self,
         state: &mut State<'a>,
         index: usize,
         number: u32,
-        (at_ps, left, took_ps): (u64, Option<u32>, u64),
+        (at_ps, took_ps): (u64, u64),
+        left: Option<u32>,
+        polled: bool,
     ) {
         let hosted = model(state);
         let task = hosted.off[number as usize].take().expect("a vCPU that is picked is off its pCPU");
         let barrier_ps = hosted.host.costs.barrier_ns * PS;
         let costs = &self.machine.costs.guest;
-        let was_polling = task.last_pcpu == Some(state.slots[index].cpu)
-            && matches!(state.slots[index].doing, Doing::Idle { .. })
-            && took_ps == 0
-            && left.is_none()
-            && state.slots[index].polled;
         let (cost_ps, since_ps) = match (&state.slots[index].doing, left) {
-            (Doing::Idle { .. }, None) if was_polling => (0, None),
+            _ if polled => (0, None),
             (Doing::Idle { since_ps }, None) => {
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(*since_ps));
                 (costs.wake_ps + deep_ps, None)
@@ -179,11 +177,10 @@ impl<'a> Simulated<'a> {
             (_, Some(left)) if left == number => (0, Some(at_ps)),
             _ => (costs.switch_ps + barrier_ps, Some(at_ps)),
         };
-        let stays = was_polling || left == Some(number);
+        let stays = polled || left == Some(number);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.loaded(number, stays));
         self.leaves_idle(state, index);
-        state.slots[index].polled = false;
-        let entry_ps = if since_ps.is_some() || was_polling { self.entry_ps(state) } else { 0 };
+        let entry_ps = if since_ps.is_some() || polled { self.entry_ps(state) } else { 0 };
         let begins_ps = at_ps + took_ps + state.scattered(cost_ps) + entry_ps;
         if since_ps.is_some() {
             state.spent.switches_ps += begins_ps - at_ps;
@@ -372,7 +369,6 @@ impl<'a> Simulated<'a> {
             let until_ps = at_ps + polls_ns * PS;
             hosted.polling[index] = Some((number, until_ps));
             state.slots[index].doing = Doing::Idle { since_ps: until_ps };
-            state.slots[index].polled = true;
             state.due.push(Reverse((until_ps, Due::Looks(index))));
         } else {
             self.picks(state, index, at_ps, Some(number));

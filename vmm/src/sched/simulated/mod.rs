@@ -83,8 +83,6 @@ struct Slot<'a> {
     pcpu: Pcpu<'a>,
     rings: Rings,
     doing: Doing<'a>,
-    /// Under the model of a host: the vCPU that it ran last polls on it.
-    polled: bool,
     /// The vCPU that it runs is out of its guest: when it came out, and why. What that does takes place when it is due.
     out: Option<(Happening, Exit)>,
 }
@@ -300,7 +298,7 @@ impl<'a> Simulated<'a> {
             let slice = SliceTimer::new(alarm, core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
+            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
