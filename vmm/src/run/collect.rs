@@ -94,7 +94,7 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         lost_ns: None,
         skipped_losses: 0,
         closed: Err(unknown.into()),
-        hint: Some(hint_samples(seen)).filter(|hint| hint.samples > 0),
+        hint: hint_check(seen, &[]),
         graces: None,
         throttled: None,
         throttled_by_kernel: None,
@@ -345,22 +345,15 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     sum
 }
 
-fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
-    HintCheck {
+/// Returns the samples of the workload that checks the flag, compared with the books of vCPUs that have `finished`.
+fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
+    let check = HintCheck {
         samples: sum(seen, |area| &area.hint.samples),
         moved_while_marked: sum(seen, |area| &area.hint.moved_while_marked),
         still_while_unmarked: sum(seen, |area| &area.hint.still_while_unmarked),
-        ..HintCheck::default()
-    }
-}
-
-/// Returns the samples of the workload that checks the flag, compared with the books.
-fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
-    let mut check = hint_samples(seen);
-    for vcpu in finished {
-        check.compared += vcpu.account.record.hints_compared;
-        check.contradicted += vcpu.account.record.hints_contradicted;
-    }
+        compared: finished.iter().map(|vcpu| vcpu.account.record.hints_compared).sum(),
+        contradicted: finished.iter().map(|vcpu| vcpu.account.record.hints_contradicted).sum(),
+    };
     (check.samples > 0).then_some(check)
 }
 

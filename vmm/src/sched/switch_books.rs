@@ -18,7 +18,7 @@ use crate::sched::books::Books;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// Not started: not seen yet.
     at: Where,
@@ -58,15 +58,8 @@ pub(crate) struct SwitchBooks {
 
 impl SwitchBooks {
     pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
-        let entry = Entry {
-            at: Where::NotStarted,
-            since_ns: 0,
-            said: Switch::default(),
-            claim: None,
-            switched_out_ready: 0,
-        };
         Self {
-            entries: vec![entry; vcpus as usize],
+            entries: vec![Entry::default(); vcpus as usize],
             looks: (0..locks).map(|_| LastLook::default()).collect(),
             switched: Switched::default(),
         }
