@@ -37,11 +37,8 @@ impl Sample {
         // Relaxed: nothing runs while this is read.
         let since = |vcpu| memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
         let waits = (0..guest.vcpus).map(since).filter(|since| (1..=now).contains(since));
-        let (mut waiting, mut longest) = (0, 0);
-        for since in waits {
-            waiting += 1;
-            longest = longest.max(now - since);
-        }
+        let waiting = waits.clone().count() as u32;
+        let longest = waits.map(|since| now - since).max().unwrap_or(0);
         let [worked_ns, idle_ns, vmm_ns] = scheduler.spent().map(|time| time.as_nanos() as u64);
         let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
         Self {

@@ -343,10 +343,8 @@ impl<'a> Simulated<'a> {
         let ends = (began_ns, self.core.clock.now_ns());
         // A vCPU that has just become ready may take this one's place in the core's queue, before the model knows of it.
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
-        let (mut back, mut others) = (None, Vec::new());
-        for task in next.into_iter().chain(self.take_all_ready(state)) {
-            if task.number() == number { back = Some(task) } else { others.push(task) }
-        }
+        let mut others: Vec<_> = next.into_iter().chain(self.take_all_ready(state)).collect();
+        let back = others.iter().position(|task| task.number() == number).map(|at| others.remove(at));
         let now_ns = at_ps / PS;
         let is_back = back.is_some();
         let hosted = model(state);
