@@ -100,7 +100,9 @@ fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
     let worst = waited_for.max_by_key(|lock| (lock.owner.is_some(), lock.heads.len() + lock.waiters.len()));
     if let Some(lock) = worst.or_else(|| locks.iter().find(|lock| lock.owner.is_some())) {
         let lock = innermost(vcpus, locks, lock);
-        let owner = lock.owner.or_else(|| says_it_holds(vcpus, lock.lock));
+        // One that has taken it may not yet, or no longer, have written that it is inside.
+        let says_so = |vcpu: &&VcpuState| vcpu.activity == "holder" && vcpu.lock == Some(lock.lock);
+        let owner = lock.owner.or_else(|| vcpus.iter().find(says_so).map(|vcpu| vcpu.vcpu));
         return match owner {
             Some(owner) => held(&vcpus[owner as usize], lock, vcpus),
             None => free(vcpus, lock),
@@ -118,11 +120,6 @@ fn innermost<'a>(vcpus: &[VcpuState], locks: &'a [LockState], lock: &'a LockStat
     };
     // There is no circle, which would be a deadlock; or one that has come about meanwhile.
     std::iter::successors(Some(lock), waited_for).take(locks.len()).last().unwrap_or(lock)
-}
-
-/// A vCPU that has taken the lock and not yet, or no longer, written that it is inside.
-fn says_it_holds(vcpus: &[VcpuState], lock: u32) -> Option<u32> {
-    vcpus.iter().find(|vcpu| vcpu.activity == "holder" && vcpu.lock == Some(lock)).map(|vcpu| vcpu.vcpu)
 }
 
 fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {

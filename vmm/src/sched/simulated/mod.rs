@@ -36,7 +36,7 @@ use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{Alarm, Rings, SliceTimer};
+use crate::sched::slice::{Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler};
 
@@ -293,9 +293,7 @@ impl<'a> Simulated<'a> {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
-            let rings = Rings::default();
-            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: false };
-            let slice = SliceTimer::new(alarm, core.slice_ns);
+            let (slice, rings) = SliceTimer::simulated(core.slice_ns, false);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
             Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, out: None }

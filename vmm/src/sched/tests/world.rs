@@ -17,7 +17,7 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{Alarm, Rings, SliceTimer};
+use crate::sched::slice::{Rings, SliceTimer};
 use crate::sched::task::Task;
 
 use super::LOCKS;
@@ -150,11 +150,10 @@ impl<'a, 's> World<'a, 's> {
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
         let core = Core::new(setting.rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
-            let rings = Rings::default();
             // It is set as seldom as a real one.
-            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: true };
+            let (slice, rings) = SliceTimer::simulated(SLICE_NS, true);
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
-            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm, SLICE_NS), None, observer);
+            let pcpu = Pcpu::new(number, None, slice, None, observer);
             Slot { pcpu, rings, doing: Doing::Idle { counted: false }, at_ns: 1 }
         });
         let slots = slots.collect();
