@@ -106,7 +106,9 @@ impl<'a> Supervisor<'a> {
             let workload = image.workloads.iter().find(|workload| workload.name == asked.ours.workload);
             workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
-        let books = |asked: OurGuest<'_>| SwitchBooks::new(asked.guest.vcpus, asked.ours.lock_count);
+        let books = |asked: OurGuest<'_>, halts_in_kernel| {
+            SwitchBooks::new(asked.guest.vcpus, asked.ours.lock_count, halts_in_kernel)
+        };
         let watched = run.ours().zip(guests).zip(memories).map(|((asked, guest), memory)| Supervised {
             asked,
             guest,
@@ -120,7 +122,7 @@ impl<'a> Supervisor<'a> {
             round_ns: guest.clock.now_ns(),
             cpu_at_move: scheduler.cpu_time(),
             observed: Observed::default(),
-            books: guest.watcher.reports().is_ok().then(|| books(asked)),
+            books: guest.watcher.reports().is_ok().then(|| books(asked, guest.halts_in_kernel)),
             recorder: guest.notes.trace.as_ref().map(Collector::switch_recorder),
         });
         Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None, passed: Passed::default() }
@@ -292,7 +294,7 @@ impl Supervised<'_> {
         let (guest, Moment { ns, tsc }) = (self.guest, Moment::now());
         let clock = GuestClock { now: Moment { ns, tsc: guest.tsc.of_host(tsc) }, rate: guest.tsc.rate() };
         probe.drain(|switch| {
-            let what = books.enter(&switch, guest, clock);
+            let what = books.enter(&switch, &guest.window, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
                 recorder.note(switch.at_ns, self.guest.first_vcpu + switch.vcpu, what);
             }
