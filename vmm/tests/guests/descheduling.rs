@@ -44,23 +44,6 @@ fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
 }
 
 #[apply(trial)]
-fn a_sufficient_grace_lets_no_slice_end_in_a_section() {
-    let (slice, grace) = (us(500), us(500));
-    // A section takes a tenth of the slice extension. If the host takes the pCPU away meanwhile, the extension has no
-    // effect.
-    for seed in 1..50 {
-        let outcome = done(&mostly_holding().slice(slice).grace(grace).seed(seed));
-        let preemptions = outcome.preemptions.expect("the VMM knows its own preemptions");
-        let graces = outcome.graces.expect("the VMM knows what it granted");
-        assert!(preemptions.holder <= graces.expired, "{preemptions:?}, {graces:?}");
-        if graces.granted > graces.expired {
-            return;
-        }
-    }
-    panic!("no grace was ever given back")
-}
-
-#[apply(trial)]
 fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() {
     // An emulator's timers ring milliseconds late, and the guest gets nowhere in portions of 100 us.
     let (times, window) = if nested() { (40, Duration::from_secs(1)) } else { (1, ms(200)) };
