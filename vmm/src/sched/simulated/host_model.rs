@@ -64,8 +64,8 @@ impl<'a> Hosted<'a> {
     /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
     pub(super) fn limit_pauses(&self, board: &mut Board<Ram<'a>>, slot: &Slot<'a>) {
         if let (Some(pauses), Doing::Runs { task, .. }) = (&self.pauses, &slot.doing) {
-            let ring = board.cpu(slot.cpu).map_or(0, |cpu| cpu.ring);
-            board.limit_pauses(slot.cpu, pauses.limits(task.number(), ring));
+            let ring = board.cpu(slot.pcpu.number).map_or(0, |cpu| cpu.ring);
+            board.limit_pauses(slot.pcpu.number, pauses.limits(task.number(), ring));
         }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Simulated<'a> {
     /// Takes the vCPU on another pCPU out of its guest.
     fn interrupts(&self, state: &mut State<'a>, index: usize) {
         if let Doing::Runs { .. } = state.slots[index].doing {
-            let (cpu, at_ps) = (state.slots[index].cpu, state.now_ps + INTERRUPT_PS);
+            let (cpu, at_ps) = (state.slots[index].pcpu.number, state.now_ps + INTERRUPT_PS);
             state.board.set_alarm_by(cpu, at_ps);
         }
     }
@@ -190,7 +190,7 @@ impl<'a> Simulated<'a> {
     }
 
     fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
-        let cpu = state.slots[index].cpu;
+        let cpu = state.slots[index].pcpu.number;
         if std::mem::take(&mut model(state).counted_idle[index]) {
             self.core.idle.leave(cpu);
         }
@@ -200,7 +200,7 @@ impl<'a> Simulated<'a> {
         self.leaves_idle(state, index);
         model(state).counted_idle[index] = true;
         let slot = &mut state.slots[index];
-        slot.doing = match self.core.next(slot.cpu) {
+        slot.doing = match self.core.next(slot.pcpu.number) {
             Next::Ends => Doing::Ended,
             // The model has all ready vCPUs, so this one has just become ready.
             Next::Runs(task) => {
@@ -225,7 +225,7 @@ impl<'a> Simulated<'a> {
     ) -> Option<Turn<'a>> {
         let now_ns = state.now_ps / PS;
         let number = task.number();
-        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, |cpu| cpu.ring);
+        let ring = state.board.cpu(state.slots[index].pcpu.number).map_or(0, |cpu| cpu.ring);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.exited(number, ring));
         if exit == Exit::Interrupted {
             let ticked = model(state).scheduler.ticks(index, now_ns);
@@ -378,6 +378,6 @@ impl<'a> Simulated<'a> {
     #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
     fn take_all_ready(&self, state: &State<'a>) -> Vec<Box<Task<'a>>> {
         self.core.take_back();
-        std::iter::from_fn(|| self.core.queues.pop(state.slots[0].cpu)).collect()
+        std::iter::from_fn(|| self.core.queues.pop(state.slots[0].pcpu.number)).collect()
     }
 }

@@ -78,8 +78,6 @@ enum Doing<'a> {
 }
 
 struct Slot<'a> {
-    /// Its number in the machine.
-    cpu: u32,
     pcpu: Pcpu<'a>,
     rings: Rings,
     doing: Doing<'a>,
@@ -227,7 +225,7 @@ impl Scheduler for Simulated<'_> {
                 Doing::Runs { mut task, began_ns } => {
                     let times = (began_ns, self.core.clock.now_ns());
                     state.note_turn(index, &task, &Turn::Stopped, times);
-                    task.vcpu.simulated = state.board.take(state.slots[index].cpu);
+                    task.vcpu.simulated = state.board.take(state.slots[index].pcpu.number);
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
                 Doing::Changes { task, .. } => self.core.place(task, false),
@@ -296,7 +294,7 @@ impl<'a> Simulated<'a> {
             let (slice, rings) = SliceTimer::simulated(core.slice_ns, false);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, out: None }
+            Slot { pcpu, rings, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
@@ -342,7 +340,7 @@ impl<'a> Simulated<'a> {
         let Doing::Changes { mut task, since_ps } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
             return;
         };
-        task.last_pcpu = Some(slot.cpu);
+        task.last_pcpu = Some(slot.pcpu.number);
         let began_ns = at_ps / PS;
         let Some(mut task) = self.core.admits(task, &mut slot.pcpu, began_ns) else {
             return self.changes(state, index, None, at_ps);
@@ -358,11 +356,11 @@ impl<'a> Simulated<'a> {
                 cpu.raise_nmi();
                 acknowledge(shared.area(id));
             }
-            state.board.put(slot.cpu, cpu, at_ps);
+            state.board.put(slot.pcpu.number, cpu, at_ps);
             if let Some(mark_at) = self.mark_at(guest, id, at_ps) {
                 let open_ps = guest.window.times()[0] * PS;
                 let since_ps = since_ps.unwrap_or(at_ps).max(open_ps);
-                state.board.count_time_since(slot.cpu, mark_at, since_ps);
+                state.board.count_time_since(slot.pcpu.number, mark_at, since_ps);
             }
         }
         self.host_wrote(&mut state.board, guest, id);
@@ -492,7 +490,7 @@ impl<'a> Simulated<'a> {
         let idle_since_ps = if let Doing::Idle { since_ps } = slot.doing { Some(since_ps) } else { None };
         let next = match next {
             Some(task) => Next::Runs(task),
-            None => self.core.next(slot.cpu),
+            None => self.core.next(slot.pcpu.number),
         };
         match next {
             Next::Runs(task) => {
@@ -528,7 +526,7 @@ impl<'a> Simulated<'a> {
             }
             None => slot.rings.next_ns().min(state.called_out_ns(index)),
         };
-        state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
+        state.board.set_alarm(slot.pcpu.number, at_ns.saturating_mul(PS));
     }
 
     /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
@@ -566,7 +564,7 @@ impl<'a> Simulated<'a> {
                 && shared.invalidations.take_pending(other.vcpu.id)
             {
                 // The host's interrupt takes the vCPU out of its guest, unless it is out. It comes back with the NMI.
-                let (cpu, is_inside) = (slot.cpu, slot.out.is_none());
+                let (cpu, is_inside) = (slot.pcpu.number, slot.out.is_none());
                 let cost_ps = if is_inside { state.scattered(self.machine.costs.guest.exit_ps) } else { 0 };
                 state.board.raise_nmi(cpu, cost_ps);
                 told += 1;
@@ -595,7 +593,7 @@ impl<'a> Simulated<'a> {
         for slot in &state.slots {
             if let Doing::Runs { task, .. } = &slot.doing {
                 let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
-                state.board.count_time_of(slot.cpu, mark_at);
+                state.board.count_time_of(slot.pcpu.number, mark_at);
             }
         }
     }
