@@ -23,7 +23,7 @@ pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks `mutex` once `signal` has come and `waits` holds no longer.
+/// Locks `mutex`, and waits for `signal` as long as `waits` holds.
 pub(crate) fn wait<'a, T>(
     signal: &Condvar,
     mutex: &'a Mutex<T>,
