@@ -395,7 +395,10 @@ impl<'a> Simulated<'a> {
                 (Exit::Interrupted, costs.timer_ps + tick_ns * PS)
             }
             What::PauseLoop => (Exit::PauseLoop, 0),
-            What::Event(event) => self.exit_of(state, happening.cpu, event),
+            What::Event(event) => match Self::exit_of(state, happening.cpu, event) {
+                exit @ Exit::Kick(_) => (exit, costs.kick_ps),
+                exit => (exit, 0),
+            },
         };
         // The exit takes effect in the order of time, half way between leaving the guest and entering it again: until then others go
         // on, and see nothing of it.
@@ -529,26 +532,21 @@ impl<'a> Simulated<'a> {
         state.board.set_alarm(slot.pcpu.number, at_ns.saturating_mul(PS));
     }
 
-    /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
-    fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
-        let costs = &self.machine.costs.guest;
+    /// The exit that an event of the interpreter is to the VMM.
+    fn exit_of(state: &mut State<'a>, cpu: u32, event: Event) -> Exit {
         match event {
-            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
-                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
-                Some(exit) => (exit, 0),
-                None => (Exit::Device, 0),
-            },
+            Event::Out { port, value, .. } => Exit::from_hypercall(port, value).unwrap_or(Exit::Device),
             Event::In { .. } | Event::ReadMsr { .. } => {
                 state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
-                (Exit::Device, 0)
+                Exit::Device
             }
-            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
-            Event::Halt => (Exit::Halt, 0),
-            Event::ShutDown { .. } => (Exit::Shutdown, 0),
-            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
+            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => Exit::Device,
+            Event::Halt => Exit::Halt,
+            Event::ShutDown { .. } => Exit::Shutdown,
+            Event::Hypercall => Exit::Unexpected { reason: 0, detail: 0 },
             Event::NotCovered => {
                 let at = state.board.cpu(cpu).map_or(0, |cpu| cpu.rip);
-                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
+                Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }
             }
         }
     }
