@@ -34,8 +34,6 @@ pub(super) struct Hosted<'a> {
     polls: Vec<(u64, u64)>,
     /// The vCPU that polls on each pCPU, and until when.
     polling: Vec<Option<(u32, u64)>>,
-    /// Whether the core counts each pCPU as idle, as it does at first.
-    counted_idle: Vec<bool>,
     /// The pCPU on which a vCPU has just kicked.
     waker: Option<usize>,
 }
@@ -56,7 +54,6 @@ impl<'a> Hosted<'a> {
             pauses: PauseExits::new(host, machine.costs.clock_khz, &vcpus),
             polls: vec![(0, 0); count],
             polling: vec![None; cpus.len()],
-            counted_idle: vec![true; cpus.len()],
             waker: None,
         }
     }
@@ -189,23 +186,22 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((begins_ps, Due::Begins(index))));
     }
 
-    fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
+    /// The core counts the pCPU as idle no longer, as it does at first.
+    fn leaves_idle(&self, state: &State<'a>, index: usize) {
         let cpu = state.slots[index].pcpu.number;
-        if std::mem::take(&mut model(state).counted_idle[index]) {
+        if self.core.idle.set.contains(cpu) {
             self.core.idle.leave(cpu);
         }
     }
 
     fn idles(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         self.leaves_idle(state, index);
-        model(state).counted_idle[index] = true;
         let slot = &mut state.slots[index];
         slot.doing = match self.core.next(slot.pcpu.number) {
             Next::Ends => Doing::Ended,
             // The model has all ready vCPUs, so this one has just become ready.
             Next::Runs(task) => {
                 slot.doing = Doing::Idle { since_ps: at_ps };
-                model(state).counted_idle[index] = false;
                 return self.wakes(state, task, None);
             }
             Next::Idles(_) => match slot.doing {
