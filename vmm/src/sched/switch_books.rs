@@ -26,7 +26,6 @@ struct Entry {
     /// Its last report, and the time of reading it.
     said: Switch,
     claim: Option<Claim>,
-    switched_out_ready: u64,
 }
 
 /// Counts of a BPF program's reports on the host's scheduler, whole run.
@@ -64,7 +63,7 @@ impl SwitchBooks {
             entries: vec![Entry::default(); vcpus as usize],
             looks: (0..locks).map(|_| LastLook::default()).collect(),
             halts_in_kernel,
-            switched: Switched::default(),
+            switched: Switched { switched_out_ready: vec![0; vcpus as usize], ..Switched::default() },
         }
     }
 
@@ -96,10 +95,9 @@ impl SwitchBooks {
     }
 
     /// The end: `dropped` reports got lost.
-    pub(crate) fn finish(self, dropped: u64) -> Switched {
-        let switched_out_ready = self.entries.iter().map(|entry| entry.switched_out_ready).collect();
-        let reports = SwitchReports { dropped, ..self.switched.reports };
-        Switched { switched_out_ready, reports, ..self.switched }
+    pub(crate) fn finish(mut self, dropped: u64) -> Switched {
+        self.switched.reports.dropped = dropped;
+        self.switched
     }
 
     fn goes(&mut self, vcpu: usize, switch: &Switch, window: &WindowTimes) -> Option<What> {
@@ -119,7 +117,7 @@ impl SwitchBooks {
             false if does(ThreadDoes::Waits) || self.halts_in_kernel => Where::Asleep,
             false => Where::Blocked,
         };
-        entry.switched_out_ready += u64::from(ready);
+        self.switched.switched_out_ready[vcpu] += u64::from(ready);
         (entry.at, entry.since_ns, entry.said) = (to, switch.at_ns, *switch);
         if window.contains(switch.at_ns) {
             match to {
