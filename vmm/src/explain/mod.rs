@@ -200,8 +200,8 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
 }
 
 fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
-    let activity = &scene.machine.memory.area(finished.id).activity;
-    let doing = Activity::of(scene.machine.memory.area(finished.id));
+    let activity = &scene.machine.memory.area(finished.vcpu.id).activity;
+    let doing = Activity::of(scene.machine.memory.area(finished.vcpu.id));
     let lock = activity.lock.load(Ordering::Relaxed);
     let asked_tsc = activity.since_tsc.load(Ordering::Relaxed);
     let Whereabouts { at, since_ns } = finished.whereabouts;
@@ -211,7 +211,7 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
         .zip(finished.vcpu.pointers().ok())
         .and_then(|(rip, (_, rsp))| caller(scene.image, &scene.machine.memory, rip, rsp));
     VcpuState {
-        vcpu: finished.id,
+        vcpu: finished.vcpu.id,
         at,
         off_ns: since_ns.map(|since_ns| scene.stopped_ns.saturating_sub(since_ns)),
         activity: doing.name(),
@@ -237,8 +237,8 @@ fn find_waiting_holders(scene: &Scene<'_>, vcpus: &mut [VcpuState]) {
 /// Instruction pointer of the vCPU; after an exception that of the exception, because the vCPU then stands in the handler.
 fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
     match scene.error {
-        RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
-            Some(scene.machine.memory.area(finished.id).report.rip.load(Ordering::Relaxed))
+        RunError::GuestException { vcpu, .. } if *vcpu == finished.vcpu.id => {
+            Some(scene.machine.memory.area(finished.vcpu.id).report.rip.load(Ordering::Relaxed))
         }
         _ => finished.vcpu.pointers().ok().map(|(rip, _)| rip),
     }

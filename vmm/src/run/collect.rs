@@ -410,9 +410,9 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 }
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
-    let results = &facts.seen.memory.area(vcpu.id).results;
+    let results = &facts.seen.memory.area(vcpu.vcpu.id).results;
     let books = &vcpu.account.books;
-    let at = |stats: &Vec<Option<SchedStat>>| stats.get(vcpu.id as usize).copied().flatten();
+    let at = |stats: &Vec<Option<SchedStat>>| stats.get(vcpu.vcpu.id as usize).copied().flatten();
     let (run_ns, steal_ns) = match facts.observed.sched_stats.each_ref().map(at) {
         _ if !facts.seen.asked.run.has_vcpu_threads() => (Some(books.run_ns), Some(books.steal_ns)),
         [Some(open), Some(close)] => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
@@ -425,7 +425,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
         run_ns,
         steal_ns,
         preemptions: books.preemptions,
-        switched_out_ready: switched.and_then(|of| of.switched_out_ready.get(vcpu.id as usize).copied()),
+        switched_out_ready: switched.and_then(|of| of.switched_out_ready.get(vcpu.vcpu.id as usize).copied()),
         waits: if in_kernel { halts(vcpu) } else { Some(books.waits) },
         kicks: (!in_kernel).then_some(books.kicks),
         timeline: books.timeline.clone(),

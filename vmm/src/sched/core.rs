@@ -204,13 +204,12 @@ impl<'a, B: Bell> Core<'a, B> {
             .chain(apart.left.into_iter().map(|task| (task, Where::Left.into())))
             .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
-                id: task.vcpu.id,
                 vcpu: task.vcpu,
                 account: task.account,
                 whereabouts,
             });
         let mut all: Vec<_> = all.collect();
-        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
+        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.vcpu.id));
         all
     }
 

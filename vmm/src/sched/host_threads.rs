@@ -201,8 +201,7 @@ impl<'a> HostThreads<'a> {
         account.books.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
         account.books.preemptions = involuntary_switches().unwrap_or(0);
         self.run.watcher.thread_does(vcpu.id, ThreadDoes::Left);
-        *lock(&of_vcpu.finished) =
-            Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
+        *lock(&of_vcpu.finished) = Some(Finished { guest: self.run.index, vcpu, account, whereabouts });
     }
 
     /// Waits until a vCPU may start: vCPU 0 may at once, the others wait for that and a turn. `false`: the run is over.

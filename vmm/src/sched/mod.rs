@@ -101,7 +101,6 @@ impl Default for Rules {
 pub(crate) struct Finished {
     /// Position of its guest among those of the run.
     pub(crate) guest: usize,
-    pub(crate) id: u32,
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
     pub(crate) whereabouts: Whereabouts,

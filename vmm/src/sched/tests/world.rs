@@ -355,7 +355,7 @@ impl<'a, 's> World<'a, 's> {
         drop(slots);
         let guests = core.guests.len();
         let finished = core.finish();
-        let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
+        let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.vcpu.id)).collect();
         let all = (0..guests).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
