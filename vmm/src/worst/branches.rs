@@ -149,7 +149,6 @@ struct Window<'a> {
     curve: Curve<'a>,
     /// The lock at the cut, in words.
     state: Option<String>,
-    locks: u32,
     /// Is told of reports as they come.
     each: &'a mut dyn FnMut(usize, Attempt),
 }
@@ -190,7 +189,7 @@ impl PassWindow for Window<'_> {
     fn pass(&mut self, stage: Stage<'_>) -> Result<(), RunError> {
         self.curve.sample(stage);
         while !self.is_over()? {
-            let (locks, shared, state) = (self.locks, &self.shared, &mut self.state);
+            let (locks, shared, state) = (self.curve.locks, &self.shared, &mut self.state);
             let mut stopped = |asleep| {
                 let lock = lock_in_words(stage.memory, shared.borrow().vcpu, locks);
                 *state = lock.map(|lock| format!("{lock}; {asleep} asleep"));
@@ -290,7 +289,6 @@ fn go(
         baseline,
         curve: Curve::new(run.our(0), stop),
         state: None,
-        locks: run.our(0).ours.lock_count,
         each,
     };
     let cutter = Box::new(Rc::clone(&shared));

@@ -57,7 +57,7 @@ pub(super) struct Curve<'a> {
     /// One a tick.
     pub(super) samples: Vec<Sample>,
     order: Order,
-    locks: u32,
+    pub(super) locks: u32,
     stop: &'a AtomicBool,
 }
 
