@@ -171,8 +171,7 @@ fn seen<'a>(asked: OurGuest<'a>, image: &'a Image, chosen: Chosen, machine: &'a 
         chosen,
         patched_sites: machine.patched_sites,
         tsc_khz: machine.tsc_khz,
-        ring: machine.ring.clone(),
-        pv_backend: machine.pv_backend.clone(),
+        decided: machine.decided.clone(),
     }
 }
 
@@ -196,8 +195,8 @@ fn end_of(
     let explanation = result.as_ref().err().and_then(|error| {
         let GuestFacts { asked, image, chosen, .. } = facts.seen;
         let (machine, finished, locks) = (facts.machine, facts.finished, asked.ours.lock_count);
-        let lock = (chosen.lock as usize, asked.guest.pv);
-        explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
+        let (lock, pv) = (chosen.lock as usize, asked.guest.pv);
+        explain::explain(&Scene { image, machine, locks, lock, pv, finished, error, stopped_ns, stopped_tsc })
     });
     let result = result.map_err(|failure| collect::cause(facts, failure));
     let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();
@@ -310,7 +309,7 @@ fn guest_runs<'a>(
         if says_started(&asked.run.engine) {
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
-        guest.halts_in_kernel = matches!(machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
+        guest.halts_in_kernel = matches!(machine.decided.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
         match asked.guest.quota {
             Some(Quota::Own(quota)) => guest.purse = Some(Purse::new(quota, clock.now_ns())),

@@ -7,7 +7,7 @@ use haltkick_hypercalls::{TOOK_BY_READ, TOOK_BY_TRY};
 use serde::Serialize;
 
 use super::text::duration;
-use super::{Location, Scene, ticks_to_ns};
+use super::{Location, Scene};
 use crate::image::author::Author;
 use crate::image::disassemble::Disassembler;
 use crate::image::file::Image;
@@ -62,14 +62,13 @@ impl Meeting {
         let lock = (0..scene.locks).find(met)?;
         let met = &memory.oracle(lock).met;
         let long = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let (tsc, (lock_number, pv)) = (long(&met.tsc), scene.lock);
+        let tsc = long(&met.tsc);
         let [lock_function, unlock, read, _] =
-            scene.image.calls(lock_number, pv).unwrap_or_default().functions;
-        let author = Author::new(scene.image, lock_number, pv);
+            scene.image.calls(scene.lock, scene.pv).unwrap_or_default().functions;
+        let author = Author::new(scene.image, scene.lock, scene.pv);
         let passage = |vcpu: &AtomicU32, since: u64, function: Option<u64>| {
             let vcpu = vcpu.load(Ordering::Relaxed).checked_sub(1)?;
-            let ago = tsc.checked_sub(since).filter(|_| since != 0);
-            let before_ns = ago.map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz));
+            let before_ns = scene.before_ns(tsc, since);
             // A vCPU of a workload without locks has asked for none.
             let function = function.filter(|_| since != 0);
             let at = function.map(|function| Location::of_function(scene.image, &author, function));
@@ -78,7 +77,7 @@ impl Meeting {
         };
         let by = |how: &AtomicU32| match how.load(Ordering::Relaxed) {
             TOOK_BY_READ => read,
-            TOOK_BY_TRY => scene.image.try_lock(lock_number, pv),
+            TOOK_BY_TRY => scene.image.try_lock(scene.lock, scene.pv),
             _ => lock_function,
         };
         let [came_asked, inside_asked] = met.asked_tsc.each_ref().map(long);

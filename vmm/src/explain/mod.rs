@@ -152,13 +152,22 @@ pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
     pub(crate) locks: u32,
-    /// The lock and its form.
-    pub(crate) lock: (usize, bool),
+    /// The lock that they are, by its number in the image, and whether in its paravirtual form.
+    pub(crate) lock: usize,
+    pub(crate) pv: bool,
     pub(crate) finished: &'a [Finished],
     pub(crate) error: &'a RunError,
     /// Host time at which the run was stopped.
     pub(crate) stopped_ns: u64,
     pub(crate) stopped_tsc: u64,
+}
+
+impl Scene<'_> {
+    /// How long before `now_tsc` the guest noted the time `tsc`; `None`: it has noted none, or one to come.
+    fn before_ns(&self, now_tsc: u64, tsc: u64) -> Option<u64> {
+        let ticks = now_tsc.checked_sub(tsc).filter(|_| tsc != 0)?;
+        Some(TscRate::of_khz(self.machine.tsc_khz).nanoseconds(Ticks(ticks)).0)
+    }
 }
 
 /// Explains a run that failed in the guest; `None` where the guest is not what failed.
@@ -191,8 +200,8 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
 }
 
 fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
-    let activity = &scene.machine.memory.area(finished.id).activity;
-    let doing = Activity::of(scene.machine.memory.area(finished.id));
+    let activity = &scene.machine.memory.area(finished.vcpu.id).activity;
+    let doing = Activity::of(scene.machine.memory.area(finished.vcpu.id));
     let lock = activity.lock.load(Ordering::Relaxed);
     let asked_tsc = activity.since_tsc.load(Ordering::Relaxed);
     let Whereabouts { at, since_ns } = finished.whereabouts;
@@ -202,16 +211,12 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
         .zip(finished.vcpu.pointers().ok())
         .and_then(|(rip, (_, rsp))| caller(scene.image, &scene.machine.memory, rip, rsp));
     VcpuState {
-        vcpu: finished.id,
+        vcpu: finished.vcpu.id,
         at,
         off_ns: since_ns.map(|since_ns| scene.stopped_ns.saturating_sub(since_ns)),
         activity: doing.name(),
         lock: concerned.then_some(lock),
-        asked_ns: scene
-            .stopped_tsc
-            .checked_sub(asked_tsc)
-            .filter(|_| concerned && asked_tsc != 0)
-            .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
+        asked_ns: scene.before_ns(scene.stopped_tsc, asked_tsc).filter(|_| concerned),
         rip,
         caller,
         group: 0,
@@ -232,15 +237,11 @@ fn find_waiting_holders(scene: &Scene<'_>, vcpus: &mut [VcpuState]) {
 /// Instruction pointer of the vCPU; after an exception that of the exception, because the vCPU then stands in the handler.
 fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
     match scene.error {
-        RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
-            Some(scene.machine.memory.area(finished.id).report.rip.load(Ordering::Relaxed))
+        RunError::GuestException { vcpu, .. } if *vcpu == finished.vcpu.id => {
+            Some(scene.machine.memory.area(finished.vcpu.id).report.rip.load(Ordering::Relaxed))
         }
         _ => finished.vcpu.pointers().ok().map(|(rip, _)| rip),
     }
-}
-
-fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
-    TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
 }
 
 fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>>) -> Vec<LockState> {
@@ -263,11 +264,7 @@ fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState], of_run: Option<&Locks<'_>
             lock,
             owner,
             last: named(&oracle.last),
-            left_ns: scene
-                .stopped_tsc
-                .checked_sub(left_tsc)
-                .filter(|_| owner.is_none() && left_tsc != 0)
-                .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
+            left_ns: scene.before_ns(scene.stopped_tsc, left_tsc).filter(|_| owner.is_none()),
             holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
             word: of_run.and_then(|locks| locks.word(lock)),

@@ -280,7 +280,6 @@ pub(crate) fn forbids_stealing(memory: &Memory, lock: u32, locks: u32) -> bool {
     })
 }
 
-/// Queues, sleepers and locks of a guest that has written anything.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};

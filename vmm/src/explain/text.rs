@@ -184,20 +184,13 @@ pub(super) fn duration(ns: u64) -> String {
 pub(super) fn vcpu_list(vcpus: &[u32]) -> String {
     let mut sorted = vcpus.to_vec();
     sorted.sort_unstable();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for vcpu in sorted {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == vcpu => *last = vcpu,
-            _ => ranges.push((vcpu, vcpu)),
-        }
-    }
-    let mut parts: Vec<_> = ranges
-        .iter()
-        .take(LONGEST_LIST)
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    if ranges.len() > LONGEST_LIST {
-        parts.push("...".into());
+    let ranges = sorted.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => range[0].to_string(),
+    });
+    let mut parts: Vec<_> = ranges.take(LONGEST_LIST + 1).collect();
+    if let Some(more) = parts.get_mut(LONGEST_LIST) {
+        *more = "...".into();
     }
     parts.join(",")
 }

@@ -100,7 +100,9 @@ fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
     let worst = waited_for.max_by_key(|lock| (lock.owner.is_some(), lock.heads.len() + lock.waiters.len()));
     if let Some(lock) = worst.or_else(|| locks.iter().find(|lock| lock.owner.is_some())) {
         let lock = innermost(vcpus, locks, lock);
-        let owner = lock.owner.or_else(|| says_it_holds(vcpus, lock.lock));
+        // One that has taken it may not yet, or no longer, have written that it is inside.
+        let says_so = |vcpu: &&VcpuState| vcpu.activity == "holder" && vcpu.lock == Some(lock.lock);
+        let owner = lock.owner.or_else(|| vcpus.iter().find(says_so).map(|vcpu| vcpu.vcpu));
         return match owner {
             Some(owner) => held(&vcpus[owner as usize], lock, vcpus),
             None => free(vcpus, lock),
@@ -120,12 +122,6 @@ fn innermost<'a>(vcpus: &[VcpuState], locks: &'a [LockState], lock: &'a LockStat
     std::iter::successors(Some(lock), waited_for).take(locks.len()).last().unwrap_or(lock)
 }
 
-/// A vCPU that has taken the lock and not yet, or no longer, written that it is inside.
-fn says_it_holds(vcpus: &[VcpuState], lock: u32) -> Option<u32> {
-    vcpus.iter().find(|vcpu| vcpu.activity == "holder" && vcpu.lock == Some(lock)).map(|vcpu| vcpu.vcpu)
-}
-
-/// A circle of holders that wait for each other.
 fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {
     let owner_of = |lock: u32| locks.iter().find(|other| other.lock == lock)?.owner;
     // Returns the owner that a vCPU waits for, and the lock.
@@ -249,9 +245,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn vcpu(vcpu: u32, at: Where, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
+    /// A vCPU that is concerned with lock 0, or with none.
+    fn vcpu(at: Where, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
         let lock = (activity != "other").then_some(0);
-        VcpuState { vcpu, at, off_ns, activity, lock, asked_ns: None, rip: None, caller: None, group: 0 }
+        VcpuState { vcpu: 0, at, off_ns, activity, lock, asked_ns: None, rip: None, caller: None, group: 0 }
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
@@ -259,8 +256,11 @@ mod tests {
         LockState { owner, entered: 1, heads, waiters, ..LockState::default() }
     }
 
-    fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {
-        let verdict = verdict(&RunError::NoProgress(String::new()), None, vcpus, locks);
+    /// The cause and the vCPU at fault. vCPUs and locks are numbered by their places.
+    fn judge(mut vcpus: Vec<VcpuState>, mut locks: Vec<LockState>) -> (Cause, Option<u32>) {
+        vcpus.iter_mut().zip(0..).for_each(|(vcpu, number)| vcpu.vcpu = number);
+        locks.iter_mut().zip(0..).for_each(|(lock, number)| lock.lock = number);
+        let verdict = verdict(&RunError::NoProgress(String::new()), None, &vcpus, &locks);
         (verdict.cause, verdict.vcpu)
     }
 
@@ -273,84 +273,72 @@ mod tests {
             (Where::Asleep, Some(SECOND), Cause::HolderAsleep),
             (Where::Left, None, Cause::HolderLeft),
         ] {
-            let vcpus = [vcpu(0, Where::Asleep, "head", Some(SECOND)), vcpu(1, state, "holder", off_ns)];
-            assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (cause, Some(1)), "{state:?}");
             // The verdict is equal when the holder has not yet written that it is inside.
-            assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (cause, Some(1)), "{state:?}");
+            for owner in [Some(1), None] {
+                let vcpus = vec![vcpu(Where::Asleep, "head", Some(SECOND)), vcpu(state, "holder", off_ns)];
+                assert_eq!(judge(vcpus, vec![lock(owner, &[0], &[])]), (cause, Some(1)), "{state:?}");
+            }
         }
     }
 
     #[test]
-    fn whom_a_lock_waits_for_is_named() {
-        let (second, two) = (Some(SECOND), Some(2 * SECOND));
-        let off = Where::Preempted(Activity::Holder);
-        // A holder with earlier turns is not excused by a missing one.
-        let head = VcpuState { asked_ns: second, ..vcpu(0, Where::Asleep, "head", second) };
-        let held = lock(Some(1), &[0], &[]);
+    fn whom_locks_wait_for_in_the_end_is_named() {
+        use Where::{Asleep, Running};
+        let (second, two, off) = (Some(SECOND), Some(2 * SECOND), Where::Preempted(Activity::Holder));
+        let at_second_lock = |vcpu| VcpuState { lock: Some(1), ..vcpu };
+        let early = VcpuState { asked_ns: second, ..vcpu(Asleep, "head", second) };
         let free = lock(None, &[1], &[0]);
+        let unknown = LockState { last: Some(1), ..lock(None, &[], &[0]) };
+        let word = Some(Word { address: 0, value: 0, meaning: "free".into() });
+        let left = || vec![vcpu(Running, "waiter", None), vcpu(Running, "other", None)];
+        let waits = at_second_lock(vcpu(Asleep, "waiter", second));
+        let chain = || vec![vcpu(Asleep, "head", second), waits.clone(), vcpu(Running, "other", None)];
+        let of_chain = |owner| vec![lock(Some(1), &[0], &[]), lock(owner, &[], &[1])];
         for (vcpus, locks, expected) in [
-            (vec![head, vcpu(1, off, "holder", Some(SECOND / 4))], vec![held], (Cause::HolderRuns, Some(1))),
+            // A holder with earlier turns is not excused by a missing one.
+            (
+                vec![early, vcpu(off, "holder", Some(SECOND / 4))],
+                vec![lock(Some(1), &[0], &[])],
+                (Cause::HolderRuns, Some(1)),
+            ),
             // A sleeping head of a free lock was not kicked.
             (
-                vec![vcpu(0, Where::Asleep, "waiter", two), vcpu(1, Where::Asleep, "head", second)],
+                vec![vcpu(Asleep, "waiter", two), vcpu(Asleep, "head", second)],
                 vec![free.clone()],
                 (Cause::LostWakeUp, Some(1)),
             ),
             (
-                vec![vcpu(0, Where::Asleep, "waiter", second), vcpu(1, Where::Running, "head", None)],
+                vec![vcpu(Asleep, "waiter", second), vcpu(Running, "head", None)],
                 vec![free],
                 (Cause::HeadRuns, Some(1)),
             ),
-            (vec![vcpu(0, off, "head", second)], vec![lock(None, &[0], &[])], (Cause::HeadOff, Some(0))),
+            (vec![vcpu(off, "head", second)], vec![lock(None, &[0], &[])], (Cause::HeadOff, Some(0))),
             // Without any lock the longest sleeper is named.
             (
-                vec![vcpu(0, Where::Asleep, "other", second), vcpu(1, Where::Asleep, "other", two)],
+                vec![vcpu(Asleep, "other", second), vcpu(Asleep, "other", two)],
                 vec![],
                 (Cause::LostWakeUp, Some(1)),
             ),
-            (vec![vcpu(0, Where::Running, "other", None)], vec![], (Cause::Unknown, None)),
+            (vec![vcpu(Running, "other", None)], vec![], (Cause::Unknown, None)),
+            // A lock of unknown state was not released by the last inside, unless its word says that it is free.
+            (left(), vec![unknown.clone()], (Cause::NotReleased, Some(1))),
+            (left(), vec![LockState { word, ..unknown }], (Cause::HeadRuns, Some(0))),
+            // Holders that wait for each other, and a chain that ends: vCPU 1 holds what vCPU 0 waits for.
+            (
+                vec![waits.clone(), vcpu(Running, "head", None)],
+                vec![lock(Some(0), &[1], &[]), lock(Some(1), &[], &[0])],
+                (Cause::Deadlock, Some(0)),
+            ),
+            (
+                vec![waits.clone(), at_second_lock(vcpu(Running, "holder", None))],
+                vec![lock(Some(0), &[], &[]), lock(Some(1), &[], &[0])],
+                (Cause::HolderRuns, Some(1)),
+            ),
+            // An owner that waits for another lock is not blamed.
+            (chain(), of_chain(None), (Cause::LostWakeUp, Some(1))),
+            (chain(), of_chain(Some(2)), (Cause::HolderRuns, Some(2))),
         ] {
-            assert_eq!(judge(&vcpus, &locks), expected, "{vcpus:?}");
+            assert_eq!(judge(vcpus.clone(), locks), expected, "{vcpus:?}");
         }
-    }
-
-    #[test]
-    fn a_lock_of_unknown_state_was_not_released_by_the_last_inside() {
-        let vcpus = [vcpu(0, Where::Running, "waiter", None), vcpu(1, Where::Running, "other", None)];
-        let mut lock = lock(None, &[], &[0]);
-        lock.last = Some(1);
-        assert_eq!(judge(&vcpus, &[lock.clone()]), (Cause::NotReleased, Some(1)));
-        lock.word = Some(Word { address: 0, value: 0, meaning: "free".into() });
-        assert_eq!(judge(&vcpus, &[lock]), (Cause::HeadRuns, Some(0)));
-    }
-
-    #[test]
-    fn holders_that_wait_for_each_other_are_a_deadlock() {
-        let mut vcpus = [vcpu(0, Where::Asleep, "waiter", None), vcpu(1, Where::Running, "head", None)];
-        vcpus[0].lock = Some(1);
-        let mut locks = [lock(Some(0), &[1], &[]), lock(Some(1), &[], &[0])];
-        locks[1].lock = 1;
-        assert_eq!(judge(&vcpus, &locks).0, Cause::Deadlock);
-        // A chain that ends is none: vCPU 1 holds what vCPU 0 waits for.
-        vcpus[1].activity = "holder";
-        vcpus[1].lock = Some(1);
-        locks[0].heads.clear();
-        assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(1)));
-    }
-
-    #[test]
-    fn an_owner_that_waits_for_another_lock_is_not_blamed() {
-        let mut vcpus = [
-            vcpu(0, Where::Asleep, "head", Some(SECOND)),
-            vcpu(1, Where::Asleep, "waiter", Some(SECOND)),
-            vcpu(2, Where::Running, "other", None),
-        ];
-        vcpus[1].lock = Some(1);
-        let mut locks = [lock(Some(1), &[0], &[]), lock(None, &[], &[1])];
-        locks[1].lock = 1;
-        let verdict = verdict(&RunError::NoProgress(String::new()), None, &vcpus, &locks);
-        assert_eq!((verdict.cause, verdict.vcpu, verdict.lock), (Cause::LostWakeUp, Some(1), Some(1)));
-        locks[1].owner = Some(2);
-        assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(2)));
     }
 }

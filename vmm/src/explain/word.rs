@@ -20,37 +20,32 @@ pub struct Word {
 /// Decodes the word of the lock at `address`. `bytes` are its first eight; `format` is the guest's, and may be anything.
 pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> {
     let [low, high] = halves(bytes);
-    let (wide, meaning) = match format {
-        WORD_TAS => (false, held(low != 0).to_owned()),
-        WORD_TICKET => (true, tickets(low, high, 1)),
+    let meaning = match format {
+        WORD_TAS => if low != 0 { "held" } else { "free" }.to_owned(),
+        WORD_TICKET => tickets(low, high, 1),
         WORD_PV_TICKET => {
             let sleepers = if high & 1 != 0 { "; somebody may sleep" } else { "" };
-            (true, tickets(low, high & !1, 2) + sleepers)
+            tickets(low, high & !1, 2) + sleepers
         }
-        WORD_QSPINLOCK => (false, qspinlock(low, low >> 18, low >> 16 & 3)),
-        WORD_QSPINLOCK_WHOLE => (false, qspinlock(low, low >> 11, low >> 9 & 3)),
-        WORD_MCS => (
-            false,
-            match low.checked_sub(1) {
-                Some(code) => format!("held; last in the queue: vCPU {}, node {}", code / 8, code % 8),
-                None => "free".into(),
-            },
-        ),
-        WORD_OWNER_YIELD => (false, owner_yield(low)),
-        WORD_UNFAIR_TICKET => (false, unfair_ticket(low)),
-        WORD_MUTEX => (false, mutex(low)),
-        WORD_FUTEX => (
-            false,
-            match low {
-                0 => "free".into(),
-                1 => "held; no vCPU sleeps".into(),
-                2 => "held; a vCPU may sleep".into(),
-                other => format!("{other}, which no lock writes"),
-            },
-        ),
+        WORD_QSPINLOCK => qspinlock(low, low >> 18, low >> 16 & 3),
+        WORD_QSPINLOCK_WHOLE => qspinlock(low, low >> 11, low >> 9 & 3),
+        WORD_MCS => match low.checked_sub(1) {
+            Some(code) => format!("held; last in the queue: vCPU {}, node {}", code / 8, code % 8),
+            None => "free".into(),
+        },
+        WORD_OWNER_YIELD => owner_yield(low),
+        WORD_UNFAIR_TICKET => unfair_ticket(low),
+        WORD_MUTEX => mutex(low),
+        WORD_FUTEX => match low {
+            0 => "free".into(),
+            1 => "held; no vCPU sleeps".into(),
+            2 => "held; a vCPU may sleep".into(),
+            other => format!("{other}, which no lock writes"),
+        },
         _ => return None,
     };
-    let value = if wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
+    let is_wide = matches!(format, WORD_TICKET | WORD_PV_TICKET);
+    let value = if is_wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
     Some(Word { address, value, meaning })
 }
 
@@ -80,10 +75,6 @@ pub(super) fn forbids_stealing(bytes: [u8; 8], format: u32) -> bool {
 
 pub(super) fn halves(bytes: [u8; 8]) -> [u32; 2] {
     [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
-}
-
-fn held(held: bool) -> &'static str {
-    if held { "held" } else { "free" }
 }
 
 fn tickets(next: u32, served: u32, step: u32) -> String {

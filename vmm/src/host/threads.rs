@@ -23,8 +23,13 @@ pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn wait<'a, T>(signal: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    signal.wait(guard).unwrap_or_else(PoisonError::into_inner)
+/// Locks `mutex`, and waits for `signal` as long as `waits` holds.
+pub(crate) fn wait<'a, T>(
+    signal: &Condvar,
+    mutex: &'a Mutex<T>,
+    waits: fn(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    signal.wait_while(lock(mutex), waits).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the result of `work`; if it panics, an error that names the thread that did it.

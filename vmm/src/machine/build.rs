@@ -12,7 +12,7 @@ use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm, tsc_khz};
-use crate::machine::{self, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
+use crate::machine::{self, Decided, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -24,8 +24,7 @@ pub(crate) struct Machine {
     _vm: Option<VmFd>,
     // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
-    pub(crate) ring: (Ring, String),
-    pub(crate) pv_backend: (PvBackend, String),
+    pub(crate) decided: Decided,
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
@@ -58,20 +57,20 @@ impl Machine {
             machine::apply_halts(&vm.fd, wanted.halts)?;
             Ok(vm)
         };
-        let (vm, ring, pv_backend) = decide(wanted, image, draft)?;
+        let (vm, decided) = decide(wanted, image, draft)?;
         if !vm.has_irqchip && (wanted.halts.poll.is_some() || !wanted.halts.hlt_exits) {
             return Err(RunError::usage(format!(
                 "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel; here the VMM puts them to sleep \
                  ({})",
-                pv_backend.1
+                decided.pv_backend_reason
             )));
         }
         let patched_sites = patch_sites(wanted, image, &vm.memory)?;
         let tsc_khz = tsc_khz(&vm.vcpus[0].fd)?;
         let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot(tsc_khz);
-        boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend.0, &vm.cpuid));
-        set_start_state(&vm, image, ring.0, boot)?;
+        boot.flags = boot.flags.with(in_kernel::boot_flags(decided.pv_backend, &vm.cpuid));
+        set_start_state(&vm, image, decided.ring, boot)?;
         let steal_time_refused = if wanted.vmm_schedules { None } else { enable_steal_time(&vm).err() };
         let Vm { vcpus, fd, memory, .. } = vm;
         let vcpus = vcpus.into_iter().map(|vcpu| Vcpu::new(vcpu.id, vcpu)).collect();
@@ -79,8 +78,7 @@ impl Machine {
             vcpus,
             _vm: Some(fd),
             memory,
-            ring,
-            pv_backend,
+            decided,
             tsc_khz,
             tsc_offset,
             steal_time_refused,
@@ -100,10 +98,13 @@ impl Machine {
         let vcpu = |memory: &Memory, id, boot_block| {
             Vcpu::new(id, NativeVcpu::new(id, memory, image.entry, boot_block))
         };
-        let ring = (Ring::Ring3, "threads run in user mode".into());
-        let pv_backend = (PvBackend::Vmm, "threads are put to sleep by the VMM".into());
-        let decided = (ring, pv_backend, clock::tsc_khz());
-        let machine = Self::without_kvm(wanted, image, memory, decided, boot, vcpu)?;
+        let decided = Decided {
+            ring: Ring::Ring3,
+            ring_reason: "threads run in user mode".into(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: "threads are put to sleep by the VMM".into(),
+        };
+        let machine = Self::without_kvm(wanted, image, memory, (decided, clock::tsc_khz()), boot, vcpu)?;
         for code in image.segments.iter().filter(|segment| segment.executable) {
             machine.memory.make_executable(code.address..code.address + code.bytes.len() as u64)?;
         }
@@ -125,10 +126,13 @@ impl Machine {
             let registers = boot::simulated_registers(memory, image, (id, ring), boot_block);
             Vcpu::simulated(id, haltkick_sim::Cpu::new(id, &registers))
         };
-        let why = "vCPUs of a simulated machine are put to sleep by the VMM";
-        let ring = (ring, "a simulated CPU runs either ring".into());
-        let decided = (ring, (PvBackend::Vmm, why.into()), tsc_khz);
-        Self::without_kvm(wanted, image, memory, decided, boot, vcpu)
+        let decided = Decided {
+            ring,
+            ring_reason: "a simulated CPU runs either ring".into(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: "vCPUs of a simulated machine are put to sleep by the VMM".into(),
+        };
+        Self::without_kvm(wanted, image, memory, (decided, tsc_khz), boot, vcpu)
     }
 
     /// Loads the image, and makes each vCPU by `vcpu`, which gets its index and the address of the boot block.
@@ -136,7 +140,7 @@ impl Machine {
         wanted: &Wanted,
         image: &Image,
         memory: Memory,
-        (ring, pv_backend, tsc_khz): ((Ring, String), (PvBackend, String), u64),
+        (decided, tsc_khz): (Decided, u64),
         boot: impl FnOnce(u64) -> BootBlock,
         vcpu: impl Fn(&Memory, u32, GuestAddress) -> Vcpu,
     ) -> Result<Self, RunError> {
@@ -147,8 +151,7 @@ impl Machine {
             vcpus: (0..wanted.vcpus).map(|id| vcpu(&memory, id, boot_block)).collect(),
             _vm: None,
             memory,
-            ring,
-            pv_backend,
+            decided,
             tsc_khz,
             tsc_offset: 0,
             steal_time_refused: None,
@@ -190,9 +193,6 @@ fn tsc_offset(vcpu: &KvmVcpu) -> u64 {
     }
 }
 
-/// A run's VM with its ring and its back end, and why these.
-type Decided = (Vm, (Ring, String), (PvBackend, String));
-
 /// Picks the ring and the back end by trying them on the VM that the guest will have: to make another one, and to get rid
 /// of it, takes longer than all else. `draft` makes it, without vCPUs, with KVM's interrupt controller or without; again if
 /// the first one turns out to be of the wrong kind.
@@ -200,7 +200,7 @@ fn decide(
     wanted: &Wanted,
     image: &Image,
     draft: impl Fn(bool) -> Result<Vm, RunError>,
-) -> Result<Decided, RunError> {
+) -> Result<(Vm, Decided), RunError> {
     let prepared = |has_irqchip| {
         let mut vm = draft(has_irqchip)?;
         vm.create_vcpus(wanted.vcpus.min(in_kernel::TRIAL_VCPUS))?;
@@ -212,7 +212,7 @@ fn decide(
         Err(error) => prepared(false).map_err(|_: RunError| error)?,
         Ok(prepared) => prepared,
     };
-    let ring = machine::choose_ring(wanted.ring, rate);
+    let (ring, ring_reason) = machine::choose_ring(wanted.ring, rate);
     let another = || {
         if wanted.vcpus < in_kernel::TRIAL_VCPUS {
             return Vm::small(image, in_kernel::TRIAL_VCPUS, true);
@@ -221,16 +221,16 @@ fn decide(
         vm.create_vcpus(in_kernel::TRIAL_VCPUS)?;
         Ok(vm)
     };
-    let pv_backend = in_kernel::choose(wanted, (ring.0, &ring.1), |backend| {
+    let (pv_backend, pv_backend_reason) = in_kernel::choose(wanted, (ring, &ring_reason), |backend| {
         in_kernel::probe(backend, wanted.halts.hlt_exits, Some(&mut vm), another)
     })?;
-    let has_irqchip = matches!(pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
+    let has_irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
     if vm.is_spoilt || vm.has_irqchip != has_irqchip {
         vm = draft(has_irqchip)?;
     }
     vm.vcpus.iter_mut().for_each(KvmVcpu::count_from_here);
     vm.create_vcpus(wanted.vcpus)?;
-    Ok((vm, ring, pv_backend))
+    Ok((vm, Decided { ring, ring_reason, pv_backend, pv_backend_reason }))
 }
 
 /// Puts all vCPUs where the guest begins, with `boot` to read.

@@ -48,6 +48,15 @@ pub enum Ring {
     Ring3,
 }
 
+/// The ring and the back end of a guest, and why these.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub(crate) ring: Ring,
+    pub(crate) ring_reason: String,
+    pub(crate) pv_backend: PvBackend,
+    pub(crate) pv_backend_reason: String,
+}
+
 /// Instructions a second below which a ring is called interpreted: a tenth of the slowest emulated CPU seen, five
 /// times the fastest interpreter.
 const NATIVE_AT_LEAST: f64 = 10e6;

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -36,6 +36,8 @@ struct Written {
     runs: u64,
     /// A run is being shown.
     is_taken: bool,
+    /// When the run that is shown had its last frame.
+    last: Option<Instant>,
 }
 
 impl Live {
@@ -44,19 +46,41 @@ impl Live {
     /// # Errors
     /// When nothing can be written there.
     pub fn new(file: File) -> io::Result<Self> {
-        let live = Self { written: Mutex::new(Written { file, bytes: 0, runs: 0, is_taken: false }) };
+        let written = Written { file, bytes: 0, runs: 0, is_taken: false, last: None };
+        let live = Self { written: Mutex::new(written) };
         live.write(no_run("between"))?;
         Ok(live)
     }
 
-    /// A run begins. `None`: another one of this process is being shown.
-    pub(crate) fn begin(self: &Arc<Self>) -> Option<LiveRun> {
+    /// A run begins, which is to [`Self::end`]. `false`: another one of this process is being shown.
+    pub(crate) fn begin(&self) -> bool {
         let mut written = lock(&self.written);
         if std::mem::replace(&mut written.is_taken, true) {
-            return None;
+            return false;
         }
-        written.runs += 1;
-        Some(LiveRun { live: Arc::clone(self), last: None })
+        (written.runs, written.last) = (written.runs + 1, None);
+        true
+    }
+
+    pub(crate) fn end(&self) {
+        self.show(no_run("between"));
+        lock(&self.written).is_taken = false;
+    }
+
+    /// Whether it is time for a frame. The next one is due a while later.
+    pub(crate) fn is_due(&self) -> bool {
+        let mut written = lock(&self.written);
+        let is_due = written.last.is_none_or(|last| last.elapsed() >= EVERY);
+        if is_due {
+            written.last = Some(Instant::now());
+        }
+        is_due
+    }
+
+    /// Writes `frame`, a moment of the run, in fields that `haltkick schema top` describes. Errors are ignored: a full disk must not
+    /// stop a measurement.
+    pub(crate) fn show(&self, frame: Value) {
+        _ = self.write(frame);
     }
 
     /// Writes `frame`, and what is of the process.
@@ -74,8 +98,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // A full disk must not stop a measurement.
-        _ = self.write(no_run("ended"));
+        self.show(no_run("ended"));
     }
 }
 
@@ -95,37 +118,6 @@ impl Written {
 /// The frame while no run is under way.
 fn no_run(phase: &str) -> Value {
     json!({ "phase": phase, "at_ns": 0, "virtual_time": false, "sched": "vmm", "cpus": [], "guests": [] })
-}
-
-/// A run that is being shown.
-#[derive(Debug)]
-pub(crate) struct LiveRun {
-    live: Arc<Live>,
-    last: Option<Instant>,
-}
-
-impl LiveRun {
-    /// Whether it is time for a frame. The next one is due a while later.
-    pub(crate) fn is_due(&mut self) -> bool {
-        let is_due = self.last.is_none_or(|last| last.elapsed() >= EVERY);
-        if is_due {
-            self.last = Some(Instant::now());
-        }
-        is_due
-    }
-
-    /// Writes `frame`, a moment of the run, in fields that `haltkick schema top` describes. Errors are ignored: a full disk must not
-    /// stop a measurement.
-    pub(crate) fn show(&self, frame: Value) {
-        _ = self.live.write(frame);
-    }
-}
-
-impl Drop for LiveRun {
-    fn drop(&mut self) {
-        self.show(no_run("between"));
-        lock(&self.live.written).is_taken = false;
-    }
 }
 
 /// Reads the last whole line of `file`, which may be written to meanwhile.
@@ -168,10 +160,10 @@ mod tests {
     use super::*;
 
     /// A view in a file of this test's own.
-    fn scratch() -> (TempFile, Arc<Live>) {
+    fn scratch() -> (TempFile, Live) {
         let scratch = TempFile::new().expect("a scratch file");
         let file = OpenOptions::new().append(true).open(scratch.as_path()).expect("it is there");
-        (scratch, Arc::new(Live::new(file).expect("it can be written")))
+        (scratch, Live::new(file).expect("it can be written"))
     }
 
     fn look(file: &File) -> Value {
@@ -184,14 +176,13 @@ mod tests {
         let file = scratch.as_file();
         let shown = || (look(file)["phase"].clone(), look(file)["run"].clone());
         assert_eq!(shown(), (json!("between"), json!(0)));
-        let mut first = live.begin().expect("no other is shown");
-        assert!(live.begin().is_none(), "the first one is");
-        assert!(first.is_due() && !first.is_due());
-        first.show(json!({ "phase": "window" }));
+        assert!(live.begin() && !live.begin(), "the first one is shown");
+        assert!(live.is_due() && !live.is_due());
+        live.show(json!({ "phase": "window" }));
         assert_eq!(shown(), (json!("window"), json!(1)));
-        drop(first);
+        live.end();
         assert_eq!(shown(), (json!("between"), json!(1)));
-        drop(live.begin().expect("the first one has ended"));
+        assert!(live.begin() && live.is_due(), "the first one has ended");
         drop(live);
         assert_eq!(shown(), (json!("ended"), json!(2)));
     }
@@ -200,11 +191,10 @@ mod tests {
     fn whoever_reads_sees_whole_lines_of_a_file_that_starts_over() {
         const MIB: usize = 1 << 20;
         let (scratch, live) = scratch();
-        let run = live.begin().expect("no other is shown");
         let file = scratch.as_file();
         std::thread::scope(|scope| {
             let frame = |round: usize| json!({ "text": "x".repeat([MIB, 3][round % 2]) });
-            let writer = scope.spawn(move || (0..80).for_each(|round| run.show(frame(round))));
+            let writer = scope.spawn(move || (0..80).for_each(|round| live.show(frame(round))));
             while !writer.is_finished() {
                 let length = look(file)["text"].as_str().map(str::len);
                 assert!(matches!(length, None | Some(3 | MIB)), "{length:?}");

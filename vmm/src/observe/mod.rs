@@ -10,7 +10,6 @@ pub(crate) mod notes;
 pub(crate) mod profile;
 pub(crate) mod trace;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::observe::live::Live;
 use crate::observe::profile::PROFILE_PERIODS;
 
 /// The outputs that a run is asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Instruments {
     /// Sample instruction pointers, at this mean distance on each pCPU.
     pub profile: Option<Duration>,
@@ -48,12 +47,6 @@ pub struct LinuxConsole {
     pub shows: ConsoleSink,
     /// Is told before the guest starts if this host is no place for it.
     pub warns: ConsoleSink,
-}
-
-impl fmt::Debug for LinuxConsole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinuxConsole").finish_non_exhaustive()
-    }
 }
 
 /// Listens to nothing.

@@ -12,7 +12,6 @@ use crate::observe::profile::{Profile, Sampler, Samples};
 use crate::observe::trace::{About, Collector, Recorder, Trace, What};
 use crate::observe::{Instruments, Where};
 
-/// Collects the notes of a run's threads, for all its guests.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) samples: Option<Samples>,

@@ -38,7 +38,6 @@ pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), D
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sampled {
     pub(crate) rip: u64,
-    /// The vCPU's own statement.
     pub(crate) activity: Activity,
     /// The VMM had the vCPU out of its guest.
     pub(crate) in_vmm: bool,
@@ -105,7 +104,6 @@ impl Sampler {
     }
 }
 
-/// Collects the samples of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Samples {
     period: Duration,
@@ -143,7 +141,6 @@ impl Samples {
         counts.is_all = true;
     }
 
-    /// A thread has ended.
     pub(crate) fn hand_in(&self, sampler: Sampler) {
         let mut counts = lock(&self.counts);
         for (seen, count) in sampler.counts.seen {
@@ -200,13 +197,13 @@ pub struct ProfileRow {
     pub hottest: u64,
 }
 
-/// The samples that make up a row.
 #[derive(Default)]
 struct Gathered {
     samples: u64,
     sources: BTreeMap<String, u64>,
-    /// Samples, and the instruction that has them.
-    hottest: (u64, u64),
+    /// The instruction with most samples, and their number.
+    hottest: u64,
+    most: u64,
 }
 
 /// Gathers by state and function: the one that was inlined last of those that are not the standard library's.
@@ -227,7 +224,7 @@ fn rows(image: &Image, seen: &HashMap<Sampled, u64>) -> Vec<ProfileRow> {
         if let Some(source) = source {
             *row.sources.entry(source).or_default() += count;
         }
-        row.hottest = row.hottest.max((count, seen.rip));
+        (row.most, row.hottest) = (row.most, row.hottest).max((count, seen.rip));
     }
     let mut rows: Vec<_> = rows
         .into_iter()
@@ -238,7 +235,7 @@ fn rows(image: &Image, seen: &HashMap<Sampled, u64>) -> Vec<ProfileRow> {
             symbol,
             inlined,
             source: row.sources.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source),
-            hottest: row.hottest.1,
+            hottest: row.hottest,
         })
         .collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.samples), row.hottest));

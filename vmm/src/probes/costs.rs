@@ -53,17 +53,19 @@ impl CpuCosts {
     /// # Errors
     /// [`RunError`] if this thread may not run there.
     pub fn measure(cpu: u32) -> Result<Self, RunError> {
-        on_thread_of(cpu, || {
+        let measure = || {
+            cpus::pin_to(&[cpu])?;
             let word = AtomicU64::new(0);
-            Self {
+            Ok(Self {
                 tsc_khz: clock::tsc_khz(),
                 pause_ns: each_ns(spin_loop),
                 rdtsc_ns: each_ns(|| _ = black_box(clock::read_tsc())),
                 fence_ns: each_ns(lfence),
                 rmw_ns: each_ns(|| _ = black_box(word.fetch_add(1, Ordering::AcqRel))),
                 memory_ns: memory_ns(),
-            }
-        })
+            })
+        };
+        std::thread::scope(|scope| scope.spawn(measure).join().expect("it does not panic"))
     }
 }
 
@@ -107,13 +109,6 @@ fn hand_over(flag: &AtomicU64, side: u64, from: u64) {
     for number in mine {
         while flag.compare_exchange_weak(number, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {}
     }
-}
-
-fn on_thread_of<T: Send>(cpu: u32, measure: impl FnOnce() -> T + Send) -> Result<T, RunError> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| cpus::pin_to(&[cpu]).map(|()| measure()));
-        thread.join().expect("it does not panic")
-    })
 }
 
 #[inline(always)]

@@ -103,7 +103,6 @@ fn bare(image: &Image, backend: PvBackend, ring: Ring) -> Result<Vm, RunError> {
     Ok(vm)
 }
 
-/// Time for a round trip on `cpus`, measured for `window`.
 fn measure(vm: &mut Vm, cpus: &[u32], window: Duration) -> Result<Duration, RunError> {
     let (memory, vcpus) = (&vm.memory, &mut vm.vcpus);
     let stop = AtomicBool::new(false);

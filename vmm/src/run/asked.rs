@@ -37,10 +37,7 @@ impl Engine {
     /// The simulated machine, if it is one.
     #[must_use]
     pub fn machine(&self) -> Option<&Arc<Machine>> {
-        match self {
-            Self::Sim(machine) => Some(machine),
-            Self::Kvm | Self::Threads | Self::Qemu(_) => None,
-        }
+        if let Self::Sim(machine) = self { Some(machine) } else { None }
     }
 
     /// Whether it is a simulated machine.
@@ -217,23 +214,15 @@ pub struct Ours {
 impl Linux {
     /// The files that it boots.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let disk = self.initrd.iter().flat_map(|disk| {
-            let libraries = match disk {
-                RamDisk::File(_) => &[][..],
-                RamDisk::Program(program) => &program.libraries,
-            };
-            std::iter::once(disk.path()).chain(libraries.iter().map(PathBuf::as_path))
-        });
+        let libraries = self.program().into_iter().flat_map(|program| &program.libraries);
+        let disk = self.initrd.iter().map(RamDisk::path).chain(libraries.map(PathBuf::as_path));
         std::iter::once(self.kernel.as_path()).chain(disk)
     }
 
     /// The program that it holds, if it was made for one.
     #[must_use]
     pub fn program(&self) -> Option<&Program> {
-        match &self.initrd {
-            Some(RamDisk::Program(program)) => Some(program),
-            Some(RamDisk::File(_)) | None => None,
-        }
+        if let Some(RamDisk::Program(program)) = &self.initrd { Some(program) } else { None }
     }
 }
 
@@ -320,8 +309,7 @@ impl Run {
     /// If there is none.
     #[must_use]
     pub fn our(&self, index: usize) -> OurGuest<'_> {
-        let guest = &self.guests[index];
-        OurGuest { run: self, index, guest, ours: guest.ours().expect("a guest of our own") }
+        self.ours().find(|asked| asked.index == index).expect("a guest of our own")
     }
 
     /// The Linux guest, which runs alone, and its kernel.
@@ -336,28 +324,19 @@ impl Guest {
     /// The work of our own guest; `None` where it boots Linux.
     #[must_use]
     pub fn ours(&self) -> Option<&Ours> {
-        match &self.system {
-            System::Ours(ours) => Some(ours),
-            System::Linux(_) => None,
-        }
+        if let System::Ours(ours) = &self.system { Some(ours) } else { None }
     }
 
     /// Mutable access to the same work.
     #[must_use]
     pub fn ours_mut(&mut self) -> Option<&mut Ours> {
-        match &mut self.system {
-            System::Ours(ours) => Some(ours),
-            System::Linux(_) => None,
-        }
+        if let System::Ours(ours) = &mut self.system { Some(ours) } else { None }
     }
 
     /// The kernel that it boots; `None` where it is our own guest.
     #[must_use]
     pub fn linux(&self) -> Option<&Linux> {
-        match &self.system {
-            System::Ours(_) => None,
-            System::Linux(linux) => Some(linux),
-        }
+        if let System::Linux(linux) = &self.system { Some(linux) } else { None }
     }
 }
 
@@ -390,7 +369,6 @@ impl Default for Run {
     }
 }
 
-/// One vCPU that takes locks.
 impl Default for Guest {
     fn default() -> Self {
         Self {
@@ -405,7 +383,6 @@ impl Default for Guest {
     }
 }
 
-/// The plain queue lock, around sections of one length.
 impl Default for Ours {
     fn default() -> Self {
         Self {
@@ -466,10 +443,7 @@ impl Fold {
     /// The governor, if there is one.
     #[must_use]
     pub fn governor(self) -> Option<Governor> {
-        match self {
-            Self::Governor(governor) => Some(governor),
-            Self::Off | Self::Oracle => None,
-        }
+        if let Self::Governor(governor) = self { Some(governor) } else { None }
     }
 
     /// Refuses parameters that are no governor's.

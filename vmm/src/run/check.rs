@@ -84,7 +84,6 @@ impl Run {
         Refused::when(!has_model && is_simulated && host_schedules, "sched", message)
     }
 
-    /// Refuses a recorded schedule that cannot be repeated.
     fn check_schedule(&self) -> Result<(), Refused> {
         let Some(schedule) = &self.schedule else { return Ok(()) };
         let refuse_if = |is_wrong, message: String| Refused::when(is_wrong, "schedule", message);
@@ -358,7 +357,6 @@ fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Resu
 }
 
 impl Run {
-    /// Refuses quotas that the scheduler cannot keep.
     fn check_quotas(&self) -> Result<(), Refused> {
         let refuse_if = |is_wrong, message: &str| Refused::when(is_wrong, "quota", message);
         let host_schedules = self.rules.sched == Sched::Host;
@@ -386,7 +384,6 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses guests that come and go where they cannot.
     fn check_presence(&self) -> Result<(), Refused> {
         for presence in self.guests.iter().filter_map(|guest| guest.presence) {
             let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";

@@ -15,7 +15,7 @@ use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::vcpu::Exit;
-use crate::machine::{PvBackend, Ring};
+use crate::machine::{Decided, PvBackend};
 use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::boot_values::Chosen;
@@ -47,10 +47,7 @@ pub(crate) struct GuestFacts<'a> {
     pub(crate) chosen: Chosen,
     pub(crate) patched_sites: usize,
     pub(crate) tsc_khz: u64,
-    /// The ring, and why that one.
-    pub(crate) ring: (Ring, String),
-    /// How vCPUs slept and were woken, and why so.
-    pub(crate) pv_backend: (PvBackend, String),
+    pub(crate) decided: Decided,
 }
 
 /// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
@@ -60,11 +57,12 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         let at = times.iter().position(|(known, _)| known == name);
         at.map_or_else(TicksHistogram::default, |at| times.remove(at).1)
     });
+    let Decided { ring, ring_reason, pv_backend, pv_backend_reason } = seen.decided.clone();
     Outcome {
-        ring: seen.ring.0,
-        ring_reason: seen.ring.1.clone(),
-        pv_backend: seen.pv_backend.0,
-        pv_backend_reason: seen.pv_backend.1.clone(),
+        ring,
+        ring_reason,
+        pv_backend,
+        pv_backend_reason,
         tsc_khz: seen.tsc_khz,
         work_rate: seen.memory.control().work_rate.load(Ordering::Relaxed),
         memory_bytes: seen.memory.pool_bytes(),
@@ -96,7 +94,7 @@ pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome 
         lost_ns: None,
         skipped_losses: 0,
         closed: Err(unknown.into()),
-        hint: Some(hint_samples(seen)).filter(|hint| hint.samples > 0),
+        hint: hint_check(seen, &[]),
         graces: None,
         throttled: None,
         throttled_by_kernel: None,
@@ -263,7 +261,6 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Sum of one field of all vCPUs' areas.
 fn sum(seen: &GuestFacts<'_>, field: impl Fn(&VcpuArea) -> &AtomicU64) -> u64 {
     let counted = |vcpu| field(seen.memory.area(vcpu)).load(Ordering::Relaxed);
     add_up((0..seen.asked.guest.vcpus).map(counted))
@@ -348,22 +345,15 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     sum
 }
 
-fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
-    HintCheck {
+/// Returns the samples of the workload that checks the flag, compared with the books of vCPUs that have `finished`.
+fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
+    let check = HintCheck {
         samples: sum(seen, |area| &area.hint.samples),
         moved_while_marked: sum(seen, |area| &area.hint.moved_while_marked),
         still_while_unmarked: sum(seen, |area| &area.hint.still_while_unmarked),
-        ..HintCheck::default()
-    }
-}
-
-/// Returns the samples of the workload that checks the flag, compared with the books.
-fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
-    let mut check = hint_samples(seen);
-    for vcpu in finished {
-        check.compared += vcpu.account.record.hints_compared;
-        check.contradicted += vcpu.account.record.hints_contradicted;
-    }
+        compared: finished.iter().map(|vcpu| vcpu.account.record.hints_compared).sum(),
+        contradicted: finished.iter().map(|vcpu| vcpu.account.record.hints_contradicted).sum(),
+    };
     (check.samples > 0).then_some(check)
 }
 
@@ -420,22 +410,22 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 }
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
-    let results = &facts.seen.memory.area(vcpu.id).results;
+    let results = &facts.seen.memory.area(vcpu.vcpu.id).results;
     let books = &vcpu.account.books;
-    let at = |stats: &Vec<Option<SchedStat>>| stats.get(vcpu.id as usize).copied().flatten();
+    let at = |stats: &Vec<Option<SchedStat>>| stats.get(vcpu.vcpu.id as usize).copied().flatten();
     let (run_ns, steal_ns) = match facts.observed.sched_stats.each_ref().map(at) {
         _ if !facts.seen.asked.run.has_vcpu_threads() => (Some(books.run_ns), Some(books.steal_ns)),
         [Some(open), Some(close)] => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
         _ => (None, None),
     };
     let switched = facts.observed.switched.as_ref();
-    let in_kernel = matches!(facts.machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
+    let in_kernel = matches!(facts.machine.decided.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
     VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,
         steal_ns,
         preemptions: books.preemptions,
-        switched_out_ready: switched.and_then(|of| of.switched_out_ready.get(vcpu.id as usize).copied()),
+        switched_out_ready: switched.and_then(|of| of.switched_out_ready.get(vcpu.vcpu.id as usize).copied()),
         waits: if in_kernel { halts(vcpu) } else { Some(books.waits) },
         kicks: (!in_kernel).then_some(books.kicks),
         timeline: books.timeline.clone(),

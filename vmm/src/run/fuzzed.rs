@@ -7,7 +7,7 @@ use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Moment, TscRate};
 use crate::image::symbols::Symbols;
-use crate::machine::{PvBackend, Ring};
+use crate::machine::{Decided, PvBackend, Ring};
 use crate::run::asked::{Guest, Ours, Run, System};
 use crate::run::boot_values::Chosen;
 use crate::run::collect::{self, GuestFacts};
@@ -74,7 +74,6 @@ fn printable_reports(memory: &Memory) {
     }
 }
 
-/// All of the outcome that is read from shared memory.
 fn outcome(memory: &Memory, workload: usize) {
     let image = image();
     let workload = workload % image.workloads.len();
@@ -90,8 +89,12 @@ fn outcome(memory: &Memory, workload: usize) {
         chosen,
         patched_sites: 1,
         tsc_khz: KHZ,
-        ring: (Ring::Ring0, String::new()),
-        pv_backend: (PvBackend::Vmm, String::new()),
+        decided: Decided {
+            ring: Ring::Ring0,
+            ring_reason: String::new(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: String::new(),
+        },
     };
     _ = collect::check_exclusion(&seen);
     let outcome = collect::of_guest(&seen, "");
@@ -103,7 +106,6 @@ fn outcome(memory: &Memory, workload: usize) {
     }
 }
 
-/// A counter of which the guest says anything.
 fn clocks(memory: &Memory, now: Moment) {
     let tsc = GuestTsc::new(TscRate::of_khz(KHZ), now.ns);
     // Relaxed: one thread.

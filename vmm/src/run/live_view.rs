@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::guest::Activity;
 use crate::machine::vcpu::{Exit, ExitCounts, Vcpu};
-use crate::observe::live::LiveRun;
+use crate::observe::live::Live;
 use crate::observe::{Instruments, Where, Whereabouts};
 use crate::run::asked::Run;
 use crate::sched::Scheduler;
@@ -16,7 +16,7 @@ use crate::sched::switch_books::SwitchBooks;
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
 pub(crate) struct LiveView<'a> {
-    live: LiveRun,
+    live: Arc<Live>,
     run: &'a Run,
     /// Exit counts of each vCPU of each guest.
     counts: Vec<Vec<Arc<ExitCounts>>>,
@@ -32,7 +32,7 @@ pub(crate) struct GuestNow<'a> {
 impl<'a> LiveView<'a> {
     /// A run that was asked to show itself, with these vCPUs, if there is somewhere to, and no other is there.
     pub(crate) fn begin(run: &'a Run, instruments: &Instruments, vcpus: &[Vec<Vcpu>]) -> Option<Self> {
-        let live = instruments.live.as_ref().filter(|_| run.live)?.begin()?;
+        let live = instruments.live.as_ref().filter(|live| run.live && live.begin()).cloned()?;
         let of_guest = |vcpus: &Vec<Vcpu>| vcpus.iter().map(|vcpu| Arc::clone(&vcpu.exits)).collect();
         Some(Self { live, run, counts: vcpus.iter().map(of_guest).collect() })
     }
@@ -71,6 +71,12 @@ impl<'a> LiveView<'a> {
             "cpus": run.cpus,
             "guests": shown,
         })
+    }
+}
+
+impl Drop for LiveView<'_> {
+    fn drop(&mut self) {
+        self.live.end();
     }
 }
 

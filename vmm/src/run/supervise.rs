@@ -8,7 +8,7 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use crate::guest::Activity;
 use crate::guest::memory::Memory;
 use crate::host::cgroup::KernelThrottled;
-use crate::host::clock::{Clock, Moment};
+use crate::host::clock::Moment;
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
@@ -46,32 +46,40 @@ const MARGIN_PATIENCES: u32 = 4;
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
+/// The only guest of a run, with the scheduler that lets time pass for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stage<'a> {
+    pub(crate) scheduler: &'a dyn Scheduler,
+    pub(crate) guest: &'a GuestRun<'a>,
+    pub(crate) memory: &'a Memory,
+}
+
 /// Passes the window in the supervisor's place.
 pub(crate) trait PassWindow {
     /// Lets the scheduler pass time, from the opening of the window to its close.
-    fn pass(
-        &mut self,
-        scheduler: &dyn Scheduler,
-        guest: &GuestRun<'_>,
-        memory: &Memory,
-    ) -> Result<(), RunError>;
+    fn pass(&mut self, stage: Stage<'_>) -> Result<(), RunError>;
 }
 
 struct Supervised<'a> {
     asked: OurGuest<'a>,
     guest: &'a GuestRun<'a>,
     memory: &'a Memory,
+    scheduler: &'a dyn Scheduler,
     /// The guest sets something up first, and looks at the end at what it has left.
     checks_at_rest: bool,
     /// The guest says since when a vCPU waits.
     notes_waits: bool,
     progress: u64,
     still: Duration,
-    chances: Chances,
+    /// Times that every ready vCPU has had a turn since the guest last moved: whether it could have moved.
+    rounds: u32,
+    /// Host time since when the present round has been counted.
+    round_ns: u64,
+    /// CPU time of the process when the guest last moved.
+    cpu_at_move: Duration,
     observed: Observed,
     /// Books on the switches of the vCPUs' threads, where switches are reported.
     books: Option<SwitchBooks>,
-    /// Records the switches for a trace.
     recorder: Option<Recorder>,
 }
 
@@ -81,7 +89,6 @@ pub(crate) struct Supervisor<'a> {
     scheduler: &'a dyn Scheduler,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
-    /// Shows the run while it goes, if it was asked to.
     pub(crate) shown: Option<LiveView<'a>>,
     passed: Passed,
 }
@@ -99,18 +106,23 @@ impl<'a> Supervisor<'a> {
             let workload = image.workloads.iter().find(|workload| workload.name == asked.ours.workload);
             workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
-        let books = |asked: OurGuest<'_>| SwitchBooks::new(asked.guest.vcpus, asked.ours.lock_count);
+        let books = |asked: OurGuest<'_>, halts_in_kernel| {
+            SwitchBooks::new(asked.guest.vcpus, asked.ours.lock_count, halts_in_kernel)
+        };
         let watched = run.ours().zip(guests).zip(memories).map(|((asked, guest), memory)| Supervised {
             asked,
             guest,
             memory,
+            scheduler,
             checks_at_rest: has_flag(asked, WorkloadFlags::CHECKS_AT_REST),
             notes_waits: has_flag(asked, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
-            chances: Chances::from_now(guest.clock, scheduler),
+            rounds: 0,
+            round_ns: guest.clock.now_ns(),
+            cpu_at_move: scheduler.cpu_time(),
             observed: Observed::default(),
-            books: guest.watcher.reports().is_ok().then(|| books(asked)),
+            books: guest.watcher.reports().is_ok().then(|| books(asked, guest.halts_in_kernel)),
             recorder: guest.notes.trace.as_ref().map(Collector::switch_recorder),
         });
         Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None, passed: Passed::default() }
@@ -142,15 +154,18 @@ impl<'a> Supervisor<'a> {
         self.pass(self.run.warmup)?;
 
         self.passed.cpu_at_open = self.scheduler.cpu_time();
-        self.guests.iter_mut().for_each(|watched| watched.open_window(self.scheduler));
+        self.guests.iter_mut().for_each(Supervised::open_window);
         self.pmu.switch(true);
         let passed = match window {
-            Some(window) => window.pass(self.scheduler, self.guests[0].guest, self.guests[0].memory),
+            Some(window) => {
+                let Supervised { guest, memory, .. } = self.guests[0];
+                window.pass(Stage { scheduler: self.scheduler, guest, memory })
+            }
             None => self.pass_window(),
         };
         self.pmu.switch(false);
         self.passed.cpu_time = self.scheduler.cpu_time().saturating_sub(self.passed.cpu_at_open);
-        self.guests.iter_mut().for_each(|watched| watched.close_window(self.scheduler));
+        self.guests.iter_mut().for_each(Supervised::close_window);
         passed?;
         // Until every vCPU of guests that look at what they leave has finished, and the last one has looked.
         let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
@@ -160,9 +175,8 @@ impl<'a> Supervisor<'a> {
             )
         })?;
         // Until every vCPU has left, where that was asked for.
-        let scheduler = self.scheduler;
         let inside = |watched: &Supervised<'a>| {
-            if watched.asked.run.drain { watched.not_left(scheduler).count() } else { 0 }
+            if watched.asked.run.drain { watched.not_left().count() } else { 0 }
         };
         self.wait_for(POLL_WORK, inside, |_, seconds| {
             format!(
@@ -171,7 +185,7 @@ impl<'a> Supervisor<'a> {
         })?;
         // A lock that stopped moving just before the end must not pass for a slow one.
         let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
-        self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
+        self.wait_for(POLL, stalled, Supervised::starved)
     }
 
     /// Waits until nothing is `left` to come of any guest, but no longer than the margin since there was less of it: a strict queue lets
@@ -254,7 +268,7 @@ impl<'a> Supervisor<'a> {
         for (index, watched) in self.guests.iter_mut().enumerate() {
             watched.read_switches();
             if !watched.guest.failed() {
-                watched.look(index, self.scheduler, slept);
+                watched.look(slept);
             }
             if watched.guest.failed() && !watched.guest.stopping() {
                 watched.guest.stop();
@@ -280,7 +294,7 @@ impl Supervised<'_> {
         let (guest, Moment { ns, tsc }) = (self.guest, Moment::now());
         let clock = GuestClock { now: Moment { ns, tsc: guest.tsc.of_host(tsc) }, rate: guest.tsc.rate() };
         probe.drain(|switch| {
-            let what = books.enter(&switch, guest, clock);
+            let what = books.enter(&switch, &guest.window, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
                 recorder.note(switch.at_ns, self.guest.first_vcpu + switch.vcpu, what);
             }
@@ -311,20 +325,20 @@ impl Supervised<'_> {
         self.memory.control().at_rest.load(Ordering::Acquire) != 0
     }
 
-    fn open_window(&mut self, scheduler: &dyn Scheduler) {
-        self.observed.sched_stats[0] = scheduler.sched_stats(self.guest.index);
+    fn open_window(&mut self) {
+        self.observed.sched_stats[0] = self.scheduler.sched_stats(self.guest.index);
         self.observed.quota[0] = self.guest.quota_counts();
         self.guest.window.open(self.guest.clock.now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
 
-    fn close_window(&mut self, scheduler: &dyn Scheduler) {
+    fn close_window(&mut self) {
         let closed_tsc = self.guest.tsc.of_host(self.guest.clock.tsc());
         self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close(self.guest.clock.now_ns());
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
-        self.observed.sched_stats[1] = scheduler.sched_stats(self.guest.index);
+        self.observed.sched_stats[1] = self.scheduler.sched_stats(self.guest.index);
         self.observed.quota[1] = self.guest.quota_counts();
     }
 
@@ -344,19 +358,22 @@ impl Supervised<'_> {
     }
 
     /// Looks whether the guest moves, after a sleep of `slept`.
-    fn look(&mut self, index: usize, scheduler: &dyn Scheduler, slept: Duration) {
+    fn look(&mut self, slept: Duration) {
         let progress = self.count_progress();
         // One that has done its work may leave, on a busy host long after it last moved, and others may go on for longer.
-        let has_left = || self.guest.window.is_closed() && self.not_left(scheduler).next().is_none();
+        let has_left = || self.guest.window.is_closed() && self.not_left().next().is_none();
         if progress != self.progress || self.is_done() || has_left() {
             (self.progress, self.still) = (progress, Duration::ZERO);
-            self.chances = Chances::from_now(self.guest.clock, scheduler);
+            (self.rounds, self.round_ns) = (0, self.guest.clock.now_ns());
+            self.cpu_at_move = self.scheduler.cpu_time();
             return;
         }
         self.still += slept;
-        self.chances.count(self.guest.clock, scheduler);
-        if self.is_stuck(scheduler, || scheduler.all_asleep(index)) {
-            self.guest.fail(self.no_progress(scheduler.all_asleep(index), self.all_wait(scheduler)));
+        if self.scheduler.everybody_ran_since(self.round_ns) {
+            (self.rounds, self.round_ns) = (self.rounds + 1, self.guest.clock.now_ns());
+        }
+        if self.is_stuck() {
+            self.guest.fail(self.no_progress());
         }
     }
 
@@ -374,32 +391,41 @@ impl Supervised<'_> {
     }
 
     /// Its vCPUs that have not left, by number.
-    fn not_left(&self, scheduler: &dyn Scheduler) -> impl Iterator<Item = u32> + use<> {
+    fn not_left(&self) -> impl Iterator<Item = u32> + use<> {
         let first = self.guest.first_vcpu as usize;
-        let of_all = scheduler.whereabouts().into_iter().skip(first).zip(0..self.asked.guest.vcpus);
+        let of_all = self.scheduler.whereabouts().into_iter().skip(first).zip(0..self.asked.guest.vcpus);
         of_all.filter(|(vcpu, _)| vcpu.at != Where::Left).map(|(_, vcpu)| vcpu)
     }
 
-    fn is_stuck(&self, scheduler: &dyn Scheduler, all_asleep: impl FnOnce() -> bool) -> bool {
+    fn all_asleep(&self) -> bool {
+        self.scheduler.all_asleep(self.guest.index)
+    }
+
+    /// CPU time that the process has had since the guest last moved.
+    fn cpu_since_move(&self) -> Duration {
+        self.scheduler.cpu_time().saturating_sub(self.cpu_at_move)
+    }
+
+    fn is_stuck(&self) -> bool {
         // How long the guest may stand still in any case.
         let patience = if self.has_started() { self.working_patience() } else { WATCHDOG_START };
-        let had_its_chances =
-            || self.still > patience && (self.chances.were_enough(scheduler) || all_asleep());
+        let had_turns = || self.rounds >= WATCHDOG_ROUNDS && self.cpu_since_move() >= WATCHDOG_CPU_TIME;
+        let had_its_chances = || self.still > patience && (had_turns() || self.all_asleep());
         match self.asked.run.watchdog {
             Some(limit) => {
                 let simulated =
                     self.asked.run.engine.is_simulated() && self.still > self.simulated_patience();
                 self.still > limit + self.longest_absence()
-                    || self.asked.run.drain && self.all_wait(scheduler) && (simulated || had_its_chances())
+                    || self.asked.run.drain && self.all_wait() && (simulated || had_its_chances())
             }
             None => had_its_chances(),
         }
     }
 
     /// Every vCPU waits that has not left: none holds a lock, and none is about to release one.
-    fn all_wait(&self, scheduler: &dyn Scheduler) -> bool {
+    fn all_wait(&self) -> bool {
         let waits = |vcpu| matches!(Activity::of(self.memory.area(vcpu)), Activity::Waiter | Activity::Head);
-        self.guest.window.is_closed() && self.not_left(scheduler).all(waits)
+        self.guest.window.is_closed() && self.not_left().all(waits)
     }
 
     /// How long all vCPUs of a simulated guest may wait: one of them may have been let in, and be away.
@@ -437,7 +463,6 @@ impl Supervised<'_> {
         }
     }
 
-    /// The longest time for which the guest is kept away.
     fn longest_absence(&self) -> Duration {
         let presence = self.asked.guest.presence;
         presence.map_or(Duration::ZERO, |presence| presence.longest_absence(self.asked.run.window))
@@ -459,8 +484,8 @@ impl Supervised<'_> {
         )
     }
 
-    fn starved(&self, scheduler: &dyn Scheduler, seconds: f64) -> String {
-        let had = scheduler.cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
+    fn starved(&self, seconds: f64) -> String {
+        let had = self.cpu_since_move().as_secs_f64();
         format!(
             "nothing has moved for {:.1} s, {seconds:.1} s of them after the window, and in that time this process had {had:.1} s of \
              CPU time: the host is too busy to tell whether the guest is stuck",
@@ -487,7 +512,7 @@ impl Supervised<'_> {
         progress
     }
 
-    fn no_progress(&self, all_asleep: bool, all_wait: bool) -> RunError {
+    fn no_progress(&self) -> RunError {
         let seconds = self.still.as_secs_f64();
         let run = self.asked.run;
         let never_began = self.memory.control().started.load(Ordering::Relaxed) == 0;
@@ -505,9 +530,9 @@ impl Supervised<'_> {
         // A simulated guest may not stand still for long.
         let still =
             if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") };
-        RunError::NoProgress(if all_asleep {
+        RunError::NoProgress(if self.all_asleep() {
             format!("all vCPUs have slept in pv_wait for {still}: a wake-up was lost")
-        } else if all_wait {
+        } else if self.all_wait() {
             format!("for {still} all vCPUs that have not left have waited for a lock that none of them holds")
         } else {
             format!("nothing has moved for {still}; a slower lock needs a longer --watchdog")
@@ -524,35 +549,6 @@ const SLOWEST_ENTRY: Duration = Duration::from_micros(500);
 const WATCHDOG_ROUNDS: u32 = 3;
 const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
 
-/// Turns and CPU time that a guest has had since it last moved: whether one that stands still could have moved.
-#[derive(Debug)]
-pub(super) struct Chances {
-    /// Times that every ready vCPU has had a turn.
-    rounds: u32,
-    /// Host time since when the present round has been counted.
-    round_ns: u64,
-    /// CPU time of the process when the guest last moved.
-    pub(super) cpu_time: Duration,
-}
-
-impl Chances {
-    pub(super) fn from_now(clock: &Clock, scheduler: &dyn Scheduler) -> Self {
-        Self { rounds: 0, round_ns: clock.now_ns(), cpu_time: scheduler.cpu_time() }
-    }
-
-    pub(super) fn count(&mut self, clock: &Clock, scheduler: &dyn Scheduler) {
-        if scheduler.everybody_ran_since(self.round_ns) {
-            (self.rounds, self.round_ns) = (self.rounds + 1, clock.now_ns());
-        }
-    }
-
-    pub(super) fn were_enough(&self, scheduler: &dyn Scheduler) -> bool {
-        self.rounds >= WATCHDOG_ROUNDS
-            && scheduler.cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
-    }
-}
-
-/// How the run went through its phases.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// The run's counter when all vCPUs of all guests had started.
@@ -574,7 +570,6 @@ pub(crate) struct Observed {
     pub(crate) quota: [Option<KernelThrottled>; 2],
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
     pub(crate) pending_waits: Option<Known<Vec<u64>>>,
-    /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
     /// Totals of the switches of the vCPUs' threads, where switches are reported.
     pub(crate) switched: Option<Switched>,

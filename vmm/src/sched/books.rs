@@ -67,7 +67,6 @@ pub(crate) struct Books {
     pub(crate) injected_by: ByActivity,
     /// How often its slice was extended inside the window, and how often that was not enough.
     pub(crate) graces: Graces,
-    /// Times that its guest's quota kept it from running.
     pub(crate) throttled: Throttled,
     /// Since when and until when it is kept, unless that has been entered.
     kept: Option<(u64, u64)>,

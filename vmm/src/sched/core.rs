@@ -62,7 +62,6 @@ pub(super) trait Bell {
 }
 
 pub(super) enum Next<'a> {
-    /// It runs this vCPU.
     Runs(Box<Task<'a>>),
     /// It idles until the bell rings, at most until this time. Then it leaves the idle pCPUs.
     Idles(Option<u64>),
@@ -205,13 +204,12 @@ impl<'a, B: Bell> Core<'a, B> {
             .chain(apart.left.into_iter().map(|task| (task, Where::Left.into())))
             .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
-                id: task.vcpu.id,
                 vcpu: task.vcpu,
                 account: task.account,
                 whereabouts,
             });
         let mut all: Vec<_> = all.collect();
-        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
+        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.vcpu.id));
         all
     }
 

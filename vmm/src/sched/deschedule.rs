@@ -168,7 +168,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for `deschedule` on `pcpus` pCPUs with slices of this length.
     pub(crate) fn new(
         deschedule: &Deschedule,
         point: Option<u32>,
@@ -194,7 +193,6 @@ pub(crate) struct Injector {
     random: SplitMix,
     /// When the next arrival comes, or came if it still waits for a vCPU that fits.
     due_ns: u64,
-    /// When to look next.
     look_ns: u64,
 }
 
@@ -290,18 +288,5 @@ mod tests {
             let taken = (0..1_000_000).filter(|us| takes(us * 1000).is_some()).count();
             assert!(expected.contains(&taken), "{taken}: {how_often:?} at {point:?}, passes {passes:?}");
         }
-    }
-
-    #[test]
-    fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
-        let mut injector = injector(HowOften::PerSecond(1e6), None);
-        let due = injector.alarm().unwrap();
-        assert_eq!(injector.takes(Activity::Holder, due - 1), None);
-        assert_eq!(injector.takes(Activity::Waiter, due), None);
-        let again = injector.alarm().unwrap();
-        assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
-        let taken = injector.takes(Activity::Holder, due + 1);
-        assert_eq!(taken, Some(1_000_000), "an exit for another reason will do");
-        assert!(injector.alarm().unwrap() > due);
     }
 }

@@ -112,7 +112,6 @@ impl<T> Shares<T> {
         Some((first.virtual_ns, &first.vcpu))
     }
 
-    /// The queue of the one that is next.
     fn next_queue(&self) -> Option<usize> {
         let ready = (0..self.queues.len()).filter(|&queue| !self.queues[queue].ready.is_empty());
         ready.min_by_key(|&queue| self.queues[queue].used_ns)

@@ -40,11 +40,9 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) index: usize,
     /// Number of its first vCPU among those of all guests.
     pub(crate) first_vcpu: u32,
-    /// The place where threads hand in their notes for a profile and a trace.
     pub(crate) notes: &'a Notes,
     /// The reason why a thread did not stay where it was pinned to, from the first that noticed.
     pub(crate) pinning_lost: OnceLock<String>,
-    /// How long the runners were ready without a pCPU.
     pub(crate) run_delays: RunDelays,
     pub(crate) starts: Starts,
     /// The CPU time that it has left; `None`: the VMM keeps no quota of it.
@@ -53,7 +51,6 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) presence: Option<(Presence, u64)>,
     /// The quota that the kernel keeps; `None`: none.
     pub(crate) inherited_quota: Option<&'static Inherited>,
-    /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
@@ -297,7 +294,6 @@ pub(crate) struct Shared<'a> {
     pub(crate) attribution: bool,
     /// Values of each vCPU's `preempted` flag that the VMM has written, where it writes the flag.
     pub(crate) told: Vec<ToldFlag>,
-    /// Waits of vCPUs for others.
     pub(crate) losses: Losses<'a>,
     console: Mutex<String>,
 }

@@ -126,7 +126,6 @@ impl Watcher {
         self.reports.as_ref().ok().or(self.flags.as_ref())
     }
 
-    /// The program that reports switches, or why there is none.
     pub(crate) fn reports(&self) -> Known<&SwitchProbe> {
         self.reports.as_ref().map_err(Clone::clone)
     }

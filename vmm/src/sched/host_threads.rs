@@ -63,9 +63,7 @@ struct VcpuThread {
 impl VcpuThread {
     /// Ends its sleep, or the next one.
     fn unpark(&self) {
-        if let Some(sleeper) = self.sleeper.get() {
-            sleeper.unpark();
-        }
+        self.sleeper.get().into_iter().for_each(std::thread::Thread::unpark);
     }
 }
 
@@ -189,13 +187,10 @@ impl<'a> HostThreads<'a> {
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
         let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
-        let whereabouts = match threads::caught("a vCPU's thread", run) {
-            Ok(whereabouts) => whereabouts,
-            Err(error) => {
-                self.run.fail(error);
-                Where::Left.into()
-            }
-        };
+        let whereabouts = threads::caught("a vCPU's thread", run).unwrap_or_else(|error| {
+            self.run.fail(error);
+            Where::Left.into()
+        });
         if let Err(lost) = cpus::check_pinned(cpus) {
             _ = self.run.pinning_lost.set(lost);
         }
@@ -206,8 +201,7 @@ impl<'a> HostThreads<'a> {
         account.books.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
         account.books.preemptions = involuntary_switches().unwrap_or(0);
         self.run.watcher.thread_does(vcpu.id, ThreadDoes::Left);
-        *lock(&of_vcpu.finished) =
-            Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
+        *lock(&of_vcpu.finished) = Some(Finished { guest: self.run.index, vcpu, account, whereabouts });
     }
 
     /// Waits until a vCPU may start: vCPU 0 may at once, the others wait for that and a turn. `false`: the run is over.

@@ -24,7 +24,6 @@ pub(crate) mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod starts;
-pub(crate) mod steal_record;
 pub(crate) mod switch_books;
 mod task;
 #[cfg(any(test, fuzzing))]
@@ -102,7 +101,6 @@ impl Default for Rules {
 pub(crate) struct Finished {
     /// Position of its guest among those of the run.
     pub(crate) guest: usize,
-    pub(crate) id: u32,
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
     pub(crate) whereabouts: Whereabouts,
@@ -110,7 +108,6 @@ pub(crate) struct Finished {
 
 /// A scheduler with the vCPUs of all guests in its hands. What only one of them can tell, or needs to be told, has a default.
 pub(crate) trait Scheduler {
-    /// Starts its threads on `cpus`.
     fn start<'scope>(&'scope self, _scope: &'scope Scope<'scope, '_>, _cpus: &'scope [u32]) {}
 
     /// Lets this much time pass: by sleeping while threads run the vCPUs, or by simulating them. `stopped` is told how many vCPUs sleep,

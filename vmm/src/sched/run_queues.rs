@@ -34,7 +34,6 @@ const MOST_BEHIND_SLICES: u64 = 3;
 #[repr(align(128))]
 pub(super) struct Line<T>(pub(super) T);
 
-/// Contents of one queue.
 #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
 struct Ready<'a> {
     shares: Shares<Box<Task<'a>>>,
@@ -43,7 +42,6 @@ struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Virtual time of the first.
     fn first_ns(&self) -> u64 {
         self.shares.first().map_or(EMPTY, |(first_ns, _)| first_ns)
     }

@@ -118,10 +118,7 @@ impl<'a> Runners<'a> {
         lock(&self.threads).push(thread);
         sandbox::confine_runner()?;
         let mut next = None;
-        while let Some(mut task) = match next.take() {
-            Some(task) => Some(task),
-            None => self.next_ready(cpu),
-        } {
+        while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
             task.last_pcpu = Some(cpu);
             next = self.give_turn(task, &mut pcpu);
         }

@@ -78,6 +78,12 @@ impl SliceTimer {
         Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, set_ns: 0, fresh: false, detour: false }
     }
 
+    /// That of a simulated pCPU, and when it rings.
+    pub(super) fn simulated(slice_ns: u64, is_dear: bool) -> (Self, Rings) {
+        let rings = Rings::default();
+        (Self::new(Alarm::Simulated { rings: rings.clone(), is_dear }, slice_ns), rings)
+    }
+
     fn set(&mut self, at_ns: u64) {
         self.rings_ns = Some(at_ns);
         self.timer.set(at_ns, self.slice_ns);
@@ -156,12 +162,6 @@ mod tests {
 
     const SLICE: u64 = 1000;
 
-    /// A slice timer, and when it rings.
-    fn timer(is_dear: bool) -> (SliceTimer, Rings) {
-        let rings = Rings::default();
-        (SliceTimer::new(Alarm::Simulated { rings: rings.clone(), is_dear }, SLICE), rings)
-    }
-
     /// Lets time pass until it rings.
     fn ring(rings: &Rings) -> u64 {
         let at_ns = rings.next_ns();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn short_turns_set_the_timer_once_a_slice() {
-        let (mut slice, rings) = timer(true);
+        let (mut slice, rings) = SliceTimer::simulated(SLICE, true);
         assert!(slice.begin(1, 0), "it was never set");
         let mut sets = 0;
         for turn in 1..1000 {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn full_slices_follow_each_other_and_a_wait_begins_a_new_one() {
-        let (mut slice, rings) = timer(true);
+        let (mut slice, rings) = SliceTimer::simulated(SLICE, true);
         slice.begin(1, 0);
         for ended_ns in (1..6).map(|slices| slices * SLICE + 1) {
             assert_eq!(ring(&rings), ended_ns);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_turn_after_a_slice_that_went_on_has_a_whole_one() {
         for is_dear in [true, false] {
-            let (mut slice, _) = timer(is_dear);
+            let (mut slice, _) = SliceTimer::simulated(SLICE, is_dear);
             slice.begin(1, 0);
             assert!(slice.ended(SLICE + 1), "and goes on, for want of others");
             slice.begin(SLICE * 9 / 5, 0);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn whatever_turns_do_the_timer_rings_by_the_deadline() {
-        let ((mut slice, rings), mut random) = (timer(true), SplitMix::new(1));
+        let ((mut slice, rings), mut random) = (SliceTimer::simulated(SLICE, true), SplitMix::new(1));
         let mut now_ns = 1;
         slice.begin(now_ns, 0);
         for _ in 0..100_000 {

@@ -84,15 +84,9 @@ impl StartTurns {
 
     /// Waits for a turn. `false`: the run is over.
     pub(super) fn take(&self) -> bool {
-        let mut state = lock(&self.state);
-        while state.free == 0 && !state.over {
-            state = wait(&self.freed, state);
-        }
-        if state.over {
-            return false;
-        }
-        state.free -= 1;
-        true
+        let mut state = wait(&self.freed, &self.state, |state| state.free == 0 && !state.over);
+        state.free -= u32::from(!state.over);
+        !state.over
     }
 
     /// A vCPU with a turn has started, or never will.
@@ -110,10 +104,7 @@ impl StartTurns {
 
     /// Waits until all have started, or the run is over.
     pub(super) fn await_all(&self) {
-        let mut state = lock(&self.state);
-        while state.left > 0 && !state.over {
-            state = wait(&self.all_started, state);
-        }
+        drop(wait(&self.all_started, &self.state, |state| state.left > 0 && !state.over));
     }
 
     /// The run is over: nothing waits from now on.

@@ -15,11 +15,10 @@ use crate::host::switch_probe::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, Thread
 use crate::observe::trace::What;
 use crate::observe::{Where, Whereabouts};
 use crate::sched::books::Books;
-use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
+use crate::sched::window::WindowTimes;
 
-/// One vCPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// Not started: not seen yet.
     at: Where,
@@ -27,7 +26,6 @@ struct Entry {
     /// Its last report, and the time of reading it.
     said: Switch,
     claim: Option<Claim>,
-    switched_out_ready: u64,
 }
 
 /// Counts of a BPF program's reports on the host's scheduler, whole run.
@@ -54,27 +52,23 @@ pub(crate) struct Switched {
 pub(crate) struct SwitchBooks {
     entries: Vec<Entry>,
     looks: Vec<LastLook>,
+    halts_in_kernel: bool,
     switched: Switched,
 }
 
 impl SwitchBooks {
-    pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
-        let entry = Entry {
-            at: Where::NotStarted,
-            since_ns: 0,
-            said: Switch::default(),
-            claim: None,
-            switched_out_ready: 0,
-        };
+    /// `halts_in_kernel`: whether vCPUs sleep in KVM's hands.
+    pub(crate) fn new(vcpus: u32, locks: u32, halts_in_kernel: bool) -> Self {
         Self {
-            entries: vec![entry; vcpus as usize],
+            entries: vec![Entry::default(); vcpus as usize],
             looks: (0..locks).map(|_| LastLook::default()).collect(),
-            switched: Switched::default(),
+            halts_in_kernel,
+            switched: Switched { switched_out_ready: vec![0; vcpus as usize], ..Switched::default() },
         }
     }
 
-    /// Enters what was seen of a vCPU of `guest`; what a trace should say of it.
-    pub(crate) fn enter(&mut self, switch: &Switch, guest: &GuestRun<'_>, clock: GuestClock) -> Option<What> {
+    /// Enters what was seen of a vCPU of a guest with this `window`; what a trace should say of it.
+    pub(crate) fn enter(&mut self, switch: &Switch, window: &WindowTimes, clock: GuestClock) -> Option<What> {
         self.switched.reports.read += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
@@ -82,13 +76,13 @@ impl SwitchBooks {
             return None;
         }
         match switch.kind {
-            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, guest),
-            IN => self.comes(vcpu, switch, guest, clock),
+            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, window),
+            IN => self.comes(vcpu, switch, window, clock),
             LOOK => {
                 self.entries[vcpu].said = *switch;
                 None
             }
-            WOKEN => self.wakes(vcpu, switch.at_ns, guest),
+            WOKEN => self.wakes(vcpu, switch.at_ns, window),
             _ => None,
         }
     }
@@ -101,13 +95,12 @@ impl SwitchBooks {
     }
 
     /// The end: `dropped` reports got lost.
-    pub(crate) fn finish(self, dropped: u64) -> Switched {
-        let switched_out_ready = self.entries.iter().map(|entry| entry.switched_out_ready).collect();
-        let reports = SwitchReports { dropped, ..self.switched.reports };
-        Switched { switched_out_ready, reports, ..self.switched }
+    pub(crate) fn finish(mut self, dropped: u64) -> Switched {
+        self.switched.reports.dropped = dropped;
+        self.switched
     }
 
-    fn goes(&mut self, vcpu: usize, switch: &Switch, guest: &GuestRun<'_>) -> Option<What> {
+    fn goes(&mut self, vcpu: usize, switch: &Switch, window: &WindowTimes) -> Option<What> {
         let ready = switch.kind == OUT_READY;
         let activity = Activity::said(switch.state);
         self.idle_since(switch);
@@ -121,12 +114,12 @@ impl SwitchBooks {
             true if does(ThreadDoes::Yields) => Where::Ready,
             true => Where::Preempted(activity),
             false if does(ThreadDoes::Left) => Where::Left,
-            false if does(ThreadDoes::Waits) || guest.halts_in_kernel => Where::Asleep,
+            false if does(ThreadDoes::Waits) || self.halts_in_kernel => Where::Asleep,
             false => Where::Blocked,
         };
-        entry.switched_out_ready += u64::from(ready);
+        self.switched.switched_out_ready[vcpu] += u64::from(ready);
         (entry.at, entry.since_ns, entry.said) = (to, switch.at_ns, *switch);
-        if guest.window.contains(switch.at_ns) {
+        if window.contains(switch.at_ns) {
             match to {
                 Where::Preempted(activity) => *self.switched.books.preemptions_by.of(activity) += 1,
                 Where::Asleep => self.switched.books.preemptions_by.halted += 1,
@@ -143,17 +136,17 @@ impl SwitchBooks {
         &mut self,
         vcpu: usize,
         switch: &Switch,
-        guest: &GuestRun<'_>,
+        window: &WindowTimes,
         clock: GuestClock,
     ) -> Option<What> {
         let idle_since_ns = self.idle_since(switch);
         let Entry { at: was, since_ns, claim, .. } = self.entries[vcpu];
-        let off_ns = guest.window.overlap_ns(since_ns, switch.at_ns);
+        let off_ns = window.overlap_ns(since_ns, switch.at_ns);
         match was {
             Where::Preempted(activity) => {
                 *self.switched.books.preempted_ns_by.of(activity) += off_ns;
                 if (switch.lock as usize) < self.looks.len() {
-                    let waited_since = |from_ns| self.waited_by_others(from_ns, switch, guest, clock);
+                    let waited_since = |from_ns| self.waited_by_others(from_ns, switch, window, clock);
                     let (lost_ns, claimed) =
                         loss::on_return(activity, since_ns, idle_since_ns, switch.entered, waited_since);
                     self.switched.books.lost_ns_by.holder += lost_ns;
@@ -171,11 +164,11 @@ impl SwitchBooks {
         })
     }
 
-    fn wakes(&mut self, vcpu: usize, at_ns: u64, guest: &GuestRun<'_>) -> Option<What> {
+    fn wakes(&mut self, vcpu: usize, at_ns: u64, window: &WindowTimes) -> Option<What> {
         let entry = &mut self.entries[vcpu];
         match entry.at {
             Where::Asleep => {
-                let slept_ns = guest.window.overlap_ns(entry.since_ns, at_ns);
+                let slept_ns = window.overlap_ns(entry.since_ns, at_ns);
                 self.switched.books.preempted_ns_by.halted += slept_ns;
             }
             Where::Blocked => {}
@@ -198,7 +191,7 @@ impl SwitchBooks {
         &self,
         from_ns: u64,
         switch: &Switch,
-        guest: &GuestRun<'_>,
+        window: &WindowTimes,
         clock: GuestClock,
     ) -> u64 {
         let wait = |(other, entry): (usize, &Entry)| {
@@ -213,19 +206,16 @@ impl SwitchBooks {
                 .then_some(entry.said.since_tsc)
         };
         let since_tsc = self.entries.iter().enumerate().filter_map(wait);
-        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), clock, &guest.window)
+        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), clock, window)
     }
 }
 
-/// Reports of switches in any order, of vCPUs that say anything.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};
 
     use super::*;
-    use crate::host::clock::{Clock, Moment, TscRate};
-    use crate::sched::tests::Ground;
-    use crate::sched::window::WindowTimes;
+    use crate::host::clock::{Moment, TscRate};
 
     pub(crate) const TARGET: Target = Target { name: "switches", most_bytes: 1024, seeds: no_seeds, execute };
 
@@ -237,18 +227,15 @@ pub(crate) mod fuzzed {
     /// more.
     fn execute(bytes: &[u8]) {
         let mut script = Script::new(bytes);
-        let ground = Ground::new(Clock::Host);
-        let mut guest = ground.guest(VCPUS);
-        guest.window = WindowTimes::between(WINDOW_NS[0], WINDOW_NS[1]);
+        let window = WindowTimes::between(WINDOW_NS[0], WINDOW_NS[1]);
         let clock = GuestClock {
             now: Moment { ns: script.number().wrapping_mul(16), tsc: script.number() },
             rate: TscRate::of_khz(2_000_000),
         };
-        guest.halts_in_kernel = script.byte() & 1 != 0;
-        let mut books = SwitchBooks::new(VCPUS, LOCKS);
+        let mut books = SwitchBooks::new(VCPUS, LOCKS, script.byte() & 1 != 0);
         let mut reports = 0;
         while !script.is_over() {
-            _ = books.enter(&switch(&mut script), &guest, clock);
+            _ = books.enter(&switch(&mut script), &window, clock);
             _ = books.preempted(u32::from(script.byte()) % VCPUS);
             reports += 1;
         }
@@ -287,15 +274,13 @@ mod tests {
 
     use super::*;
     use crate::guest::ByActivity;
-    use crate::host::clock::{Clock, Moment, TscRate};
-    use crate::sched::tests::Ground;
-    use crate::sched::window::WindowTimes;
+    use crate::host::clock::{Moment, TscRate};
 
     struct Run(SwitchBooks);
 
     impl Run {
         fn new() -> Self {
-            Self(SwitchBooks::new(4, 1))
+            Self(SwitchBooks::new(4, 1, false))
         }
 
         /// vCPU `vcpu` switches at `at_ns`, and says `state`, and that it has waited since `since_ns`.
@@ -305,11 +290,9 @@ mod tests {
 
         /// Enters a report of a guest with a window from 1 us on, and a counter of 2 ticks per nanosecond.
         fn enter(&mut self, switch: Switch) -> Option<What> {
-            let ground = Ground::new(Clock::Host);
-            let mut guest = ground.guest(4);
-            guest.window = WindowTimes::between(1_000, 1_000_000);
+            let window = WindowTimes::between(1_000, 1_000_000);
             let now = Moment { ns: 500_000, tsc: 1_000_000 };
-            self.0.enter(&switch, &guest, GuestClock { now, rate: TscRate::of_khz(2_000_000) })
+            self.0.enter(&switch, &window, GuestClock { now, rate: TscRate::of_khz(2_000_000) })
         }
 
         fn finish(self) -> Books {

@@ -12,16 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::engines::vmm::Watched;
 use crate::engines::{self, Looking, look, meetings};
 use crate::explain::lock_in_words;
-use crate::guest::memory::Memory;
 use crate::host::branch::{Awaited, Reporter, Side, branch};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::observe::Instruments;
 use crate::run::asked::Run;
 use crate::run::outcome::Found;
-use crate::run::supervise::PassWindow;
-use crate::sched::Scheduler;
-use crate::sched::guest_run::GuestRun;
+use crate::run::supervise::{PassWindow, Stage};
 use crate::worst::Cut;
 use crate::worst::effect::{Broken, Curve, Effect, Sample};
 use crate::worst::survey::Baseline;
@@ -152,7 +149,6 @@ struct Window<'a> {
     curve: Curve<'a>,
     /// The lock at the cut, in words.
     state: Option<String>,
-    locks: u32,
     /// Is told of reports as they come.
     each: &'a mut dyn FnMut(usize, Attempt),
 }
@@ -190,20 +186,15 @@ impl Window<'_> {
 }
 
 impl PassWindow for Window<'_> {
-    fn pass(
-        &mut self,
-        scheduler: &dyn Scheduler,
-        guest: &GuestRun<'_>,
-        memory: &Memory,
-    ) -> Result<(), RunError> {
-        self.curve.sample(scheduler, guest, memory);
+    fn pass(&mut self, stage: Stage<'_>) -> Result<(), RunError> {
+        self.curve.sample(stage);
         while !self.is_over()? {
-            let (locks, shared, state) = (self.locks, &self.shared, &mut self.state);
+            let (locks, shared, state) = (self.curve.locks, &self.shared, &mut self.state);
             let mut stopped = |asleep| {
-                let lock = lock_in_words(memory, shared.borrow().vcpu, locks);
+                let lock = lock_in_words(stage.memory, shared.borrow().vcpu, locks);
                 *state = lock.map(|lock| format!("{lock}; {asleep} asleep"));
             };
-            if self.curve.tick((scheduler, guest, memory), &mut stopped)?.is_break() {
+            if self.curve.tick(stage, &mut stopped)?.is_break() {
                 return Ok(());
             }
         }
@@ -298,7 +289,6 @@ fn go(
         baseline,
         curve: Curve::new(run.our(0), stop),
         state: None,
-        locks: run.our(0).ours.lock_count,
         each,
     };
     let mut witness: Watching = shared.clone();

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::run::asked::OurGuest;
-use crate::sched::Scheduler;
-use crate::sched::guest_run::GuestRun;
+use crate::run::supervise::Stage;
 use crate::worst::overtaking::Order;
 
 /// Time from one sample to the next.
@@ -34,16 +32,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub(super) fn take(scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
+    fn take(Stage { scheduler, guest, memory }: Stage<'_>, locks: u32) -> Self {
         let now = guest.tsc.of_host(guest.clock.tsc());
         // Relaxed: nothing runs while this is read.
         let since = |vcpu| memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
         let waits = (0..guest.vcpus).map(since).filter(|since| (1..=now).contains(since));
-        let (mut waiting, mut longest) = (0, 0);
-        for since in waits {
-            waiting += 1;
-            longest = longest.max(now - since);
-        }
+        let waiting = waits.clone().count() as u32;
+        let longest = waits.map(|since| now - since).max().unwrap_or(0);
         let [worked_ns, idle_ns, vmm_ns] = scheduler.spent().map(|time| time.as_nanos() as u64);
         let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
         Self {
@@ -62,7 +57,7 @@ pub(super) struct Curve<'a> {
     /// One a tick.
     pub(super) samples: Vec<Sample>,
     order: Order,
-    locks: u32,
+    pub(super) locks: u32,
     stop: &'a AtomicBool,
 }
 
@@ -71,8 +66,8 @@ impl<'a> Curve<'a> {
         Self { samples: Vec::new(), order: Order::new(asked), locks: asked.ours.lock_count, stop }
     }
 
-    pub(super) fn sample(&mut self, scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory) {
-        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+    pub(super) fn sample(&mut self, stage: Stage<'_>) {
+        self.samples.push(Sample::take(stage, self.locks));
     }
 
     /// Lets a tick pass and adds a sample of it, unless the guest has failed or a vCPU was overtaken against the lock's promise, which
@@ -82,9 +77,10 @@ impl<'a> Curve<'a> {
     /// A request to stop.
     pub(super) fn tick(
         &mut self,
-        (scheduler, guest, memory): (&dyn Scheduler, &GuestRun<'_>, &Memory),
+        stage: Stage<'_>,
         stopped: &mut dyn FnMut(u32),
     ) -> Result<ControlFlow<()>, RunError> {
+        let Stage { scheduler, guest, memory } = stage;
         scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
         if let Some(overtaken) = self.order.look(memory, self.locks, || scheduler.whereabouts()) {
             guest.fail(RunError::Overtaken(overtaken));
@@ -96,7 +92,7 @@ impl<'a> Curve<'a> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
-        self.sample(scheduler, guest, memory);
+        self.sample(stage);
         Ok(ControlFlow::Continue(()))
     }
 }

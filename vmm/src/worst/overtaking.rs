@@ -63,7 +63,6 @@ struct Wait {
     off_since_ns: Option<u64>,
 }
 
-/// The waits of a guest's vCPUs.
 #[derive(Debug)]
 pub(super) struct Order {
     promise: Option<Promise>,

@@ -12,15 +12,12 @@ use haltkick_sim::{Access, Cpu};
 use crate::engines;
 use crate::engines::lock_code::{LockCode, Part};
 use crate::engines::vmm::Watched;
-use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::observe::Instruments;
 use crate::run::asked::Run;
 use crate::run::outcome::Found;
-use crate::run::supervise::PassWindow;
-use crate::sched::Scheduler;
-use crate::sched::guest_run::GuestRun;
+use crate::run::supervise::{PassWindow, Stage};
 use crate::worst::Cut;
 use crate::worst::effect::{Curve, Sample, TICK_NS};
 
@@ -175,22 +172,17 @@ struct Window<'a> {
 }
 
 impl PassWindow for Window<'_> {
-    fn pass(
-        &mut self,
-        scheduler: &dyn Scheduler,
-        guest: &GuestRun<'_>,
-        memory: &Memory,
-    ) -> Result<(), RunError> {
-        let from_ps = guest.clock.now_ns() * PS;
+    fn pass(&mut self, stage: Stage<'_>) -> Result<(), RunError> {
+        let from_ps = stage.guest.clock.now_ns() * PS;
         let mut seen = self.seen.borrow_mut();
         // After cuts of the run itself the time ends a while after the last of them.
         let span_ps = self.scope.span.as_nanos() as u64 * PS;
         let until_ps = if seen.before.is_empty() { from_ps + span_ps } else { u64::MAX };
         seen.window_ps = Some((from_ps, until_ps));
         drop(seen);
-        self.curve.sample(scheduler, guest, memory);
+        self.curve.sample(stage);
         for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
-            if self.curve.tick((scheduler, guest, memory), &mut |_| ())?.is_break() {
+            if self.curve.tick(stage, &mut |_| ())?.is_break() {
                 return Ok(());
             }
         }

@@ -7,8 +7,7 @@ use haltkick_vmm::{MAX_WINDOWS, RunError, Sched, Shape, ShapeFlags, allowed_cpus
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
-    Check, PATIENCE, Settings, apply, config, done, exits, found, ms, nested, not_nested, run_ns, skip,
-    start, trial, us,
+    Check, PATIENCE, Settings, apply, config, done, exits, found, ms, nested, run_ns, skip, start, trial, us,
 };
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
@@ -18,27 +17,6 @@ fn cache_events_are_counted_or_it_is_said_why_not() {
         Ok(counted) => assert_eq!(counted.len(), 3, "{counted:?}"),
         Err(reason) => assert!(reason.0.contains("perf_event_open"), "{reason}"),
     }
-}
-
-#[apply(trial)]
-fn a_guest_of_1024_vcpus_runs_every_one_of_them() -> Check {
-    not_nested("so many threads stall its kernel, which dies of it now and then")?;
-    // The window opens when every vCPU has reached its workload, so a finished run has run them all.
-    let outcome = done(&config().vcpus(1024).form("none", false).watchdog(PATIENCE));
-    assert_eq!(outcome.vcpus.len(), 1024);
-    let never = outcome.vcpus.iter().filter(|vcpu| vcpu.steal_ns == Some(0)).count();
-    assert!(never <= 2, "{never} of 1024 vCPUs on 2 pCPUs never waited for one");
-    assert!(outcome.acquisitions() > 0, "no operation in the window");
-    Ok(())
-}
-
-#[apply(trial)]
-fn a_kick_before_the_wait_is_latched(sched: Sched) {
-    let outcome = done(&config().workload("selftest-latch").sched(sched));
-    let rounds = outcome.acquisitions();
-    assert!(rounds > 0, "no round was completed");
-    let (waits, kicks) = (exits(&outcome, "pv_wait"), exits(&outcome, "pv_kick"));
-    assert!(waits >= rounds && kicks >= 2 * rounds, "{rounds} rounds, {waits} waits, {kicks} kicks");
 }
 
 #[apply(trial)]

@@ -75,6 +75,14 @@ fn an_extension_expires_unless_the_rest_of_the_section_is_shorter() {
 }
 
 #[test]
+fn a_sufficient_extension_lets_no_slice_end_in_a_section() {
+    let outcome = done(&sections_of_20_us().grace(us(100)));
+    let Graces { granted, expired, .. } = outcome.graces.expect("slices may be extended");
+    let holders = outcome.preemptions.expect("the VMM knows its own preemptions").holder;
+    assert!(granted > 100 && granted > expired && holders <= expired, "{holders}: {expired} of {granted}");
+}
+
+#[test]
 fn sections_that_ask_for_no_extension_get_none() {
     let mixed = |only_short_ask| {
         let mix = Shape {

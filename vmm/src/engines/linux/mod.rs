@@ -228,7 +228,7 @@ fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) ->
     if sched == Sched::Vmm {
         return seen;
     }
-    let thread = threads.get(vcpu.id as usize).copied().flatten();
+    let thread = threads.get(vcpu.vcpu.id as usize).copied().flatten();
     VcpuOutcome {
         run_ns: thread.map(|thread| thread.run_ns),
         steal_ns: thread.map(|thread| thread.delay_ns + books.preempted_ns_by.other),

@@ -20,7 +20,7 @@ use crate::guest::reports;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
 use crate::image::file::Image;
-use crate::machine::{KernelHalts, PvBackend, Ring};
+use crate::machine::{Decided, KernelHalts, PvBackend, Ring};
 use crate::observe::Instruments;
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::Chosen;
@@ -147,7 +147,6 @@ fn outcome(
         steal_ns: said.preempted_seen.then(|| memory.area(id).steal.steal_ns.load(Ordering::Relaxed)),
         ..VcpuOutcome::default()
     };
-    let kicks = if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi };
     let seen = collect::GuestFacts {
         asked,
         image,
@@ -155,8 +154,12 @@ fn outcome(
         chosen,
         patched_sites: 0,
         tsc_khz: said.tsc_khz,
-        ring: (Ring::Ring0, "QEMU starts the guest in ring 0".into()),
-        pv_backend: (kicks, cpu.kick_reason.clone()),
+        decided: Decided {
+            ring: Ring::Ring0,
+            ring_reason: "QEMU starts the guest in ring 0".into(),
+            pv_backend: if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi },
+            pv_backend_reason: cpu.kick_reason.clone(),
+        },
     };
     Ok(Outcome {
         residence: Err("QEMU has the guest's memory".into()),

@@ -83,7 +83,6 @@ impl Recorder {
     }
 }
 
-/// Collects the recordings of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Collector {
     per_thread: usize,
@@ -101,7 +100,6 @@ impl Collector {
         Self { per_thread, per_guest, recorders: Mutex::default(), start }
     }
 
-    /// A recorder for the switches of a guest.
     pub(crate) fn switch_recorder(&self) -> Recorder {
         Recorder::new(self.per_guest)
     }
@@ -110,7 +108,6 @@ impl Collector {
         Recorder::new(self.per_thread)
     }
 
-    /// A thread has ended.
     pub(crate) fn hand_in(&self, recorder: Recorder) {
         lock(&self.recorders).push(recorder);
     }
@@ -202,7 +199,6 @@ impl About {
     }
 }
 
-/// Lists the gaps in a trace of these guests, with reasons.
 fn missing(guests: &[AboutGuest], image: &Image, no_switches: Option<&str>) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(reason) = no_switches {

@@ -97,7 +97,6 @@ fn section(record: &[u8], locks: u32, clock: &Clock) -> Option<Section> {
     (ordered && section.lock < locks).then_some(section)
 }
 
-/// Rings of a guest that has written anything.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};

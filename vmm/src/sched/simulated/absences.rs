@@ -65,7 +65,7 @@ impl Recorded {
         }
     }
 
-    fn ran(&mut self, task: &Task<'_>, (from_ns, until_ns): (u64, u64)) {
+    fn ran(&mut self, task: &Task<'_>, from_ns: u64, until_ns: u64) {
         let window = &task.guest.window;
         if let Some((from_ns, until_ns)) = window.clip(from_ns, until_ns) {
             let [open_ns, _] = window.times();
@@ -99,14 +99,20 @@ impl<'a> State<'a> {
         (next.from_ns <= now_ns + recorded.way_out_ns).then(|| next.until_ns - now_ns)
     }
 
-    /// A turn ended as `turn` says, which lasted from `times.0` to `times.1`.
-    pub(super) fn note_turn(&mut self, index: usize, task: &Task<'_>, turn: &Turn<'_>, times: (u64, u64)) {
+    /// A turn ended as `turn` says.
+    pub(super) fn note_turn(
+        &mut self,
+        index: usize,
+        task: &Task<'_>,
+        turn: &Turn<'_>,
+        (began_ns, ended_ns): (u64, u64),
+    ) {
         if let Some(recorded) = &mut self.recorded {
-            recorded.ran(task, times);
+            recorded.ran(task, began_ns, ended_ns);
         }
         if let Turn::Injected(for_ns) = turn {
             // pCPUs that are idle now look no earlier by themselves.
-            self.due.push(Reverse(((times.1 + for_ns) * PS, Due::Looks(index))));
+            self.due.push(Reverse(((ended_ns + for_ns) * PS, Due::Looks(index))));
         }
     }
 }

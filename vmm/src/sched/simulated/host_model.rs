@@ -34,8 +34,6 @@ pub(super) struct Hosted<'a> {
     polls: Vec<(u64, u64)>,
     /// The vCPU that polls on each pCPU, and until when.
     polling: Vec<Option<(u32, u64)>>,
-    /// Whether the core counts each pCPU as idle, as it does at first.
-    counted_idle: Vec<bool>,
     /// The pCPU on which a vCPU has just kicked.
     waker: Option<usize>,
 }
@@ -56,7 +54,6 @@ impl<'a> Hosted<'a> {
             pauses: PauseExits::new(host, machine.costs.clock_khz, &vcpus),
             polls: vec![(0, 0); count],
             polling: vec![None; cpus.len()],
-            counted_idle: vec![true; cpus.len()],
             waker: None,
         }
     }
@@ -64,8 +61,8 @@ impl<'a> Hosted<'a> {
     /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
     pub(super) fn limit_pauses(&self, board: &mut Board<Ram<'a>>, slot: &Slot<'a>) {
         if let (Some(pauses), Doing::Runs { task, .. }) = (&self.pauses, &slot.doing) {
-            let ring = board.cpu(slot.cpu).map_or(0, |cpu| cpu.ring);
-            board.limit_pauses(slot.cpu, pauses.limits(task.number(), ring));
+            let ring = board.cpu(slot.pcpu.number).map_or(0, |cpu| cpu.ring);
+            board.limit_pauses(slot.pcpu.number, pauses.limits(task.number(), ring));
         }
     }
 
@@ -87,7 +84,6 @@ impl State<'_> {
         let polled = hosted.polling[index].take().is_some();
         if polled {
             hosted.scheduler.blocks(index, at_ps / PS);
-            self.slots[index].polled = false;
         }
         polled
     }
@@ -114,7 +110,7 @@ impl<'a> Simulated<'a> {
         if let Some(index) = hosted.polling.iter().position(is_it) {
             // It never left its pCPU.
             hosted.polling[index] = None;
-            return self.begins_after(state, index, number, (now_ps, None, 0));
+            return self.begins_after(state, index, number, (now_ps, 0), None, true);
         }
         let woken = hosted.scheduler.wakes(number, waker, now_ns);
         let index = woken.cpu;
@@ -129,7 +125,7 @@ impl<'a> Simulated<'a> {
     /// Takes the vCPU on another pCPU out of its guest.
     fn interrupts(&self, state: &mut State<'a>, index: usize) {
         if let Doing::Runs { .. } = state.slots[index].doing {
-            let (cpu, at_ps) = (state.slots[index].cpu, state.now_ps + INTERRUPT_PS);
+            let (cpu, at_ps) = (state.slots[index].pcpu.number, state.now_ps + INTERRUPT_PS);
             state.board.set_alarm_by(cpu, at_ps);
         }
     }
@@ -148,30 +144,29 @@ impl<'a> Simulated<'a> {
     fn picks(&self, state: &mut State<'a>, index: usize, at_ps: u64, left: Option<u32>) {
         let picked = model(state).scheduler.picks(index, at_ps / PS);
         match picked.task {
-            Some(number) => self.begins_after(state, index, number, (at_ps, left, picked.took_ns * PS)),
+            Some(number) => {
+                self.begins_after(state, index, number, (at_ps, picked.took_ns * PS), left, false)
+            }
             None => self.idles(state, index, at_ps),
         }
     }
 
-    /// The turn of a vCPU begins once its pCPU has come to it: from idle, from a poll, or from another vCPU.
+    /// The turn of a vCPU begins once its pCPU has come to it: from idle, from the vCPU that has `left`, or it `polled` there itself.
     fn begins_after(
         &self,
         state: &mut State<'a>,
         index: usize,
         number: u32,
-        (at_ps, left, took_ps): (u64, Option<u32>, u64),
+        (at_ps, took_ps): (u64, u64),
+        left: Option<u32>,
+        polled: bool,
     ) {
         let hosted = model(state);
         let task = hosted.off[number as usize].take().expect("a vCPU that is picked is off its pCPU");
         let barrier_ps = hosted.host.costs.barrier_ns * PS;
         let costs = &self.machine.costs.guest;
-        let was_polling = task.last_pcpu == Some(state.slots[index].cpu)
-            && matches!(state.slots[index].doing, Doing::Idle { .. })
-            && took_ps == 0
-            && left.is_none()
-            && state.slots[index].polled;
         let (cost_ps, since_ps) = match (&state.slots[index].doing, left) {
-            (Doing::Idle { .. }, None) if was_polling => (0, None),
+            _ if polled => (0, None),
             (Doing::Idle { since_ps }, None) => {
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(*since_ps));
                 (costs.wake_ps + deep_ps, None)
@@ -179,11 +174,10 @@ impl<'a> Simulated<'a> {
             (_, Some(left)) if left == number => (0, Some(at_ps)),
             _ => (costs.switch_ps + barrier_ps, Some(at_ps)),
         };
-        let stays = was_polling || left == Some(number);
+        let stays = polled || left == Some(number);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.loaded(number, stays));
         self.leaves_idle(state, index);
-        state.slots[index].polled = false;
-        let entry_ps = if since_ps.is_some() || was_polling { self.entry_ps(state) } else { 0 };
+        let entry_ps = if since_ps.is_some() || polled { self.entry_ps(state) } else { 0 };
         let begins_ps = at_ps + took_ps + state.scattered(cost_ps) + entry_ps;
         if since_ps.is_some() {
             state.spent.switches_ps += begins_ps - at_ps;
@@ -192,23 +186,22 @@ impl<'a> Simulated<'a> {
         state.due.push(Reverse((begins_ps, Due::Begins(index))));
     }
 
-    fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
-        let cpu = state.slots[index].cpu;
-        if std::mem::take(&mut model(state).counted_idle[index]) {
+    /// The core counts the pCPU as idle no longer, as it does at first.
+    fn leaves_idle(&self, state: &State<'a>, index: usize) {
+        let cpu = state.slots[index].pcpu.number;
+        if self.core.idle.set.contains(cpu) {
             self.core.idle.leave(cpu);
         }
     }
 
     fn idles(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         self.leaves_idle(state, index);
-        model(state).counted_idle[index] = true;
         let slot = &mut state.slots[index];
-        slot.doing = match self.core.next(slot.cpu) {
+        slot.doing = match self.core.next(slot.pcpu.number) {
             Next::Ends => Doing::Ended,
             // The model has all ready vCPUs, so this one has just become ready.
             Next::Runs(task) => {
                 slot.doing = Doing::Idle { since_ps: at_ps };
-                model(state).counted_idle[index] = false;
                 return self.wakes(state, task, None);
             }
             Next::Idles(_) => match slot.doing {
@@ -228,7 +221,7 @@ impl<'a> Simulated<'a> {
     ) -> Option<Turn<'a>> {
         let now_ns = state.now_ps / PS;
         let number = task.number();
-        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, |cpu| cpu.ring);
+        let ring = state.board.cpu(state.slots[index].pcpu.number).map_or(0, |cpu| cpu.ring);
         model(state).pauses.iter_mut().for_each(|pauses| pauses.exited(number, ring));
         if exit == Exit::Interrupted {
             let ticked = model(state).scheduler.ticks(index, now_ns);
@@ -257,7 +250,7 @@ impl<'a> Simulated<'a> {
         if turn.is_some() {
             return turn;
         }
-        let mut yields = exit == Exit::PauseLoop && self.spins(state, index, (task.guest.index, number));
+        let mut yields = exit == Exit::PauseLoop && self.spins(state, index, task);
         if let Exit::Kick(woken) = exit {
             model(state).waker = Some(index);
             if woken < task.guest.vcpus {
@@ -303,13 +296,14 @@ impl<'a> Simulated<'a> {
     }
 
     /// A pause loop of a vCPU on this pCPU has exited. Whether it has yielded to another one.
-    fn spins(&self, state: &mut State<'a>, index: usize, spinner: (usize, u32)) -> bool {
+    fn spins(&self, state: &mut State<'a>, index: usize, task: &Task<'_>) -> bool {
         let now_ns = state.now_ps / PS;
         let Hosted { scheduler, pauses: Some(pauses), off, .. } = model(state) else { return false };
         let says = |number: u32| {
             off[number as usize].as_ref().map_or(Activity::Other, |task| task.guest.activity(task.vcpu.id))
         };
-        let spun = pauses.spins(spinner, says, |target| scheduler.yields_to(index, target, now_ns));
+        let yields_to = |target| scheduler.yields_to(index, target, now_ns);
+        let spun = pauses.spins(task.guest.index, task.number(), says, yields_to);
         spun.to.into_iter().for_each(|other| self.reschedules(state, index, other));
         spun.to.is_some()
     }
@@ -345,10 +339,8 @@ impl<'a> Simulated<'a> {
         let ends = (began_ns, self.core.clock.now_ns());
         // A vCPU that has just become ready may take this one's place in the core's queue, before the model knows of it.
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
-        let (mut back, mut others) = (None, Vec::new());
-        for task in next.into_iter().chain(self.take_all_ready(state)) {
-            if task.number() == number { back = Some(task) } else { others.push(task) }
-        }
+        let mut others: Vec<_> = next.into_iter().chain(self.take_all_ready(state)).collect();
+        let back = others.iter().position(|task| task.number() == number).map(|at| others.remove(at));
         let now_ns = at_ps / PS;
         let is_back = back.is_some();
         let hosted = model(state);
@@ -371,7 +363,6 @@ impl<'a> Simulated<'a> {
             let until_ps = at_ps + polls_ns * PS;
             hosted.polling[index] = Some((number, until_ps));
             state.slots[index].doing = Doing::Idle { since_ps: until_ps };
-            state.slots[index].polled = true;
             state.due.push(Reverse((until_ps, Due::Looks(index))));
         } else {
             self.picks(state, index, at_ps, Some(number));
@@ -383,6 +374,6 @@ impl<'a> Simulated<'a> {
     #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
     fn take_all_ready(&self, state: &State<'a>) -> Vec<Box<Task<'a>>> {
         self.core.take_back();
-        std::iter::from_fn(|| self.core.queues.pop(state.slots[0].cpu)).collect()
+        std::iter::from_fn(|| self.core.queues.pop(state.slots[0].pcpu.number)).collect()
     }
 }

@@ -13,7 +13,7 @@ impl<'a> Simulated<'a> {
             return self.looks_hosted(state, index, at_ps);
         }
         if matches!(state.slots[index].doing, Doing::Idle { .. }) {
-            self.core.idle.leave(state.slots[index].cpu);
+            self.core.idle.leave(state.slots[index].pcpu.number);
             self.changes(state, index, None, at_ps);
         }
     }

@@ -36,7 +36,7 @@ use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{Alarm, Rings, SliceTimer};
+use crate::sched::slice::{Rings, SliceTimer};
 use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, Scheduler};
 
@@ -78,13 +78,9 @@ enum Doing<'a> {
 }
 
 struct Slot<'a> {
-    /// Its number in the machine.
-    cpu: u32,
     pcpu: Pcpu<'a>,
     rings: Rings,
     doing: Doing<'a>,
-    /// Under the model of a host: the vCPU that it ran last polls on it.
-    polled: bool,
     /// The vCPU that it runs is out of its guest: when it came out, and why. What that does takes place when it is due.
     out: Option<(Happening, Exit)>,
 }
@@ -121,7 +117,6 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
-    /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
     spent: Spent,
@@ -230,7 +225,7 @@ impl Scheduler for Simulated<'_> {
                 Doing::Runs { mut task, began_ns } => {
                     let times = (began_ns, self.core.clock.now_ns());
                     state.note_turn(index, &task, &Turn::Stopped, times);
-                    task.vcpu.simulated = state.board.take(state.slots[index].cpu);
+                    task.vcpu.simulated = state.board.take(state.slots[index].pcpu.number);
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
                 Doing::Changes { task, .. } => self.core.place(task, false),
@@ -296,12 +291,10 @@ impl<'a> Simulated<'a> {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
-            let rings = Rings::default();
-            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: false };
-            let slice = SliceTimer::new(alarm, core.slice_ns);
+            let (slice, rings) = SliceTimer::simulated(core.slice_ns, false);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, rings, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
+            Slot { pcpu, rings, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
@@ -347,7 +340,7 @@ impl<'a> Simulated<'a> {
         let Doing::Changes { mut task, since_ps } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
             return;
         };
-        task.last_pcpu = Some(slot.cpu);
+        task.last_pcpu = Some(slot.pcpu.number);
         let began_ns = at_ps / PS;
         let Some(mut task) = self.core.admits(task, &mut slot.pcpu, began_ns) else {
             return self.changes(state, index, None, at_ps);
@@ -363,11 +356,11 @@ impl<'a> Simulated<'a> {
                 cpu.raise_nmi();
                 acknowledge(shared.area(id));
             }
-            state.board.put(slot.cpu, cpu, at_ps);
+            state.board.put(slot.pcpu.number, cpu, at_ps);
             if let Some(mark_at) = self.mark_at(guest, id, at_ps) {
                 let open_ps = guest.window.times()[0] * PS;
                 let since_ps = since_ps.unwrap_or(at_ps).max(open_ps);
-                state.board.count_time_since(slot.cpu, mark_at, since_ps);
+                state.board.count_time_since(slot.pcpu.number, mark_at, since_ps);
             }
         }
         self.host_wrote(&mut state.board, guest, id);
@@ -402,7 +395,10 @@ impl<'a> Simulated<'a> {
                 (Exit::Interrupted, costs.timer_ps + tick_ns * PS)
             }
             What::PauseLoop => (Exit::PauseLoop, 0),
-            What::Event(event) => self.exit_of(state, happening.cpu, event),
+            What::Event(event) => match Self::exit_of(state, happening.cpu, event) {
+                exit @ Exit::Kick(_) => (exit, costs.kick_ps),
+                exit => (exit, 0),
+            },
         };
         // The exit takes effect in the order of time, half way between leaving the guest and entering it again: until then others go
         // on, and see nothing of it.
@@ -497,7 +493,7 @@ impl<'a> Simulated<'a> {
         let idle_since_ps = if let Doing::Idle { since_ps } = slot.doing { Some(since_ps) } else { None };
         let next = match next {
             Some(task) => Next::Runs(task),
-            None => self.core.next(slot.cpu),
+            None => self.core.next(slot.pcpu.number),
         };
         match next {
             Next::Runs(task) => {
@@ -533,29 +529,24 @@ impl<'a> Simulated<'a> {
             }
             None => slot.rings.next_ns().min(state.called_out_ns(index)),
         };
-        state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
+        state.board.set_alarm(slot.pcpu.number, at_ns.saturating_mul(PS));
     }
 
-    /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
-    fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
-        let costs = &self.machine.costs.guest;
+    /// The exit that an event of the interpreter is to the VMM.
+    fn exit_of(state: &mut State<'a>, cpu: u32, event: Event) -> Exit {
         match event {
-            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
-                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
-                Some(exit) => (exit, 0),
-                None => (Exit::Device, 0),
-            },
+            Event::Out { port, value, .. } => Exit::from_hypercall(port, value).unwrap_or(Exit::Device),
             Event::In { .. } | Event::ReadMsr { .. } => {
                 state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
-                (Exit::Device, 0)
+                Exit::Device
             }
-            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
-            Event::Halt => (Exit::Halt, 0),
-            Event::ShutDown { .. } => (Exit::Shutdown, 0),
-            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
+            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => Exit::Device,
+            Event::Halt => Exit::Halt,
+            Event::ShutDown { .. } => Exit::Shutdown,
+            Event::Hypercall => Exit::Unexpected { reason: 0, detail: 0 },
             Event::NotCovered => {
                 let at = state.board.cpu(cpu).map_or(0, |cpu| cpu.rip);
-                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
+                Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }
             }
         }
     }
@@ -571,7 +562,7 @@ impl<'a> Simulated<'a> {
                 && shared.invalidations.take_pending(other.vcpu.id)
             {
                 // The host's interrupt takes the vCPU out of its guest, unless it is out. It comes back with the NMI.
-                let (cpu, is_inside) = (slot.cpu, slot.out.is_none());
+                let (cpu, is_inside) = (slot.pcpu.number, slot.out.is_none());
                 let cost_ps = if is_inside { state.scattered(self.machine.costs.guest.exit_ps) } else { 0 };
                 state.board.raise_nmi(cpu, cost_ps);
                 told += 1;
@@ -600,7 +591,7 @@ impl<'a> Simulated<'a> {
         for slot in &state.slots {
             if let Doing::Runs { task, .. } = &slot.doing {
                 let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
-                state.board.count_time_of(slot.cpu, mark_at);
+                state.board.count_time_of(slot.pcpu.number, mark_at);
             }
         }
     }

@@ -83,7 +83,8 @@ impl PauseExits {
     /// A pause loop of vCPU `number` of a guest has exited: it yields to another one. `says` is what a vCPU without a pCPU was doing.
     pub(super) fn spins(
         &mut self,
-        (guest, number): (usize, u32),
+        guest: usize,
+        number: u32,
         says: impl Fn(u32) -> Activity,
         mut yields_to: impl FnMut(u32) -> Yielded,
     ) -> Spun {
@@ -146,14 +147,14 @@ mod tests {
         exits.preempted(0);
         exits.preempted(4);
         let mut tried = Vec::new();
-        exits.spins((1, 2), idle, |number| {
+        exits.spins(1, 2, idle, |number| {
             tried.push(number);
             Yielded::To(0)
         });
         assert_eq!(tried, [4]);
         assert_eq!(exits.spent_ps, 2 * 35 * PS, "it looked at 3 and 4");
         exits.loaded(4, false);
-        assert_eq!(exits.spins((1, 2), idle, |_| Yielded::To(0)).to, None, "4 runs");
+        assert_eq!(exits.spins(1, 2, idle, |_| Yielded::To(0)).to, None, "4 runs");
     }
 
     /// The vCPU of four to which the last one yields. vCPU 1 heads a queue, vCPU 2 holds the lock, and vCPU 0 was kicked.
@@ -170,7 +171,7 @@ mod tests {
         };
         let off = |number| if preempted.contains(&number) { says(number) } else { Activity::Other };
         let mut to = None;
-        exits.spins((0, 3), off, |number| {
+        exits.spins(0, 3, off, |number| {
             to = Some(number);
             Yielded::To(0)
         });
@@ -197,7 +198,7 @@ mod tests {
     fn a_window_grows_until_another_thread_ran() {
         let mut exits = exits();
         let first = longest(&exits, 1);
-        exits.spins((0, 1), idle, |_| Yielded::NotWaiting);
+        exits.spins(0, 1, idle, |_| Yielded::NotWaiting);
         let second = longest(&exits, 1);
         assert_ne!(first, second);
         exits.loaded(1, true);

@@ -63,7 +63,6 @@ struct Seen {
     starting: AtomicU32,
     /// The most that were at the same time.
     most_starting: AtomicU32,
-    /// They have said that they have started.
     said: AtomicU32,
     /// They have gone on after that.
     went_on: AtomicU32,

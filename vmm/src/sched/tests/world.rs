@@ -17,7 +17,7 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{Alarm, Rings, SliceTimer};
+use crate::sched::slice::{Rings, SliceTimer};
 use crate::sched::task::Task;
 
 use super::LOCKS;
@@ -26,7 +26,6 @@ pub(super) const SLICE_NS: u64 = 1_000_000;
 /// The number of the guest that means no harm.
 pub(super) const HONEST: usize = 0;
 
-/// Properties of the guests and of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     /// With slices of [`SLICE_NS`].
@@ -37,7 +36,6 @@ pub(super) struct Setting {
     pub(super) hostile: usize,
     /// vCPUs of each guest.
     pub(super) vcpus: u32,
-    /// The behaviour of hostile vCPUs.
     pub(super) attack: Attack,
 }
 
@@ -118,7 +116,6 @@ struct Slot<'a> {
     at_ns: u64,
 }
 
-/// The guests, the pCPUs, and the time.
 pub(super) struct World<'a, 's> {
     setting: Setting,
     core: Core<'a, Rung>,
@@ -153,11 +150,10 @@ impl<'a, 's> World<'a, 's> {
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
         let core = Core::new(setting.rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
-            let rings = Rings::default();
             // It is set as seldom as a real one.
-            let alarm = Alarm::Simulated { rings: rings.clone(), is_dear: true };
+            let (slice, rings) = SliceTimer::simulated(SLICE_NS, true);
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
-            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm, SLICE_NS), None, observer);
+            let pcpu = Pcpu::new(number, None, slice, None, observer);
             Slot { pcpu, rings, doing: Doing::Idle { counted: false }, at_ns: 1 }
         });
         let slots = slots.collect();
@@ -182,7 +178,6 @@ impl<'a, 's> World<'a, 's> {
         }
     }
 
-    /// Lets happen what happens next.
     fn step(&mut self) {
         let all = self.core.bell.all.take();
         for slot in &mut self.slots {
@@ -360,7 +355,7 @@ impl<'a, 's> World<'a, 's> {
         drop(slots);
         let guests = core.guests.len();
         let finished = core.finish();
-        let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
+        let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.vcpu.id)).collect();
         let all = (0..guests).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
