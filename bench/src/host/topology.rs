@@ -71,27 +71,21 @@ impl Places {
 }
 
 fn place(devices: &Path, cpu: u32) -> Result<CoreOfCpu, String> {
-    let read = |name: &str| {
-        let path = devices.join(format!("system/cpu/cpu{cpu}/topology/{name}"));
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok((path, text.trim().to_owned()))
-    };
-    let wrong =
-        |(path, text): (std::path::PathBuf, String)| format!("{}: `{text}` is no number", path.display());
-    let package = read("physical_package_id").and_then(|found| found.1.parse().map_err(|_| wrong(found)))?;
+    let topology = devices.join(format!("system/cpu/cpu{cpu}/topology"));
+    let path = topology.join("physical_package_id");
+    let text = probe::text(&path)?;
+    let package = text.parse().map_err(|_| format!("{}: `{text}` is no number", path.display()))?;
     // Its older name, which all kernels have.
-    let siblings = read("thread_siblings_list")?;
-    let first = siblings.1.parse::<CpuList>().ok().and_then(|list| list.0.first().copied());
-    Ok(CoreOfCpu { package, core: first.ok_or_else(|| wrong(siblings))? })
+    let siblings = CpuList::read(&topology.join("thread_siblings_list"))?;
+    Ok(CoreOfCpu { package, core: siblings.0[0] })
 }
 
 /// Refuses CPUs of several kinds: the kernel has a device for the counters of each kind, or gives each CPU a capacity.
 fn one_kind(devices: &Path, cpus: &[u32]) -> Result<(), String> {
-    let text = |name: String| std::fs::read_to_string(devices.join(name)).ok();
-    let of_kind = |kind: &str| text(format!("{kind}/cpus"))?.trim().parse::<CpuList>().ok();
+    let atoms = CpuList::read(&devices.join("cpu_atom/cpus"));
     let kind = |cpu: u32| {
-        let atom = of_kind("cpu_atom").is_some_and(|list| list.0.contains(&cpu));
-        (atom, text(format!("system/cpu/cpu{cpu}/cpu_capacity")))
+        let is_atom = atoms.as_ref().is_ok_and(|list| list.0.contains(&cpu));
+        (is_atom, probe::text(devices.join(format!("system/cpu/cpu{cpu}/cpu_capacity"))).ok())
     };
     match cpus.iter().find(|cpu| kind(**cpu) != kind(cpus[0])) {
         Some(other) => Err(format!(
