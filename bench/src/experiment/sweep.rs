@@ -350,24 +350,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn kernels_without_a_figure_and_repeated_settings_are_refused() {
-        let (of, twice) = (&["figure:x"][..], &["nopvspin=true,false", "nopvspin=true"][..]);
-        for (vary, boot, of, expected) in [
-            (&["kernel=a,b"][..], &[][..], &[][..], "--compare: kernels are compared by figures"),
-            (&["kernel=a,b"], &[("kernel", "c")], of, "--vary kernel: --kernel says the same"),
-            (twice, &[], of, "--vary nopvspin: --vary nopvspin"),
-        ] {
-            let failure = of_kernels(vary, boot, of, false).unwrap_err();
-            assert!(failure.message.starts_with(expected), "{failure}");
-        }
-        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, false).is_ok());
-        // Without a kernel it is the reader that complains.
-        let source = of_kernels(&["cmdline=a;b"], &[], of, false).unwrap();
-        let failure = Experiment::parse(source).unwrap_err();
-        assert_eq!(failure.message, "sweep: this is for arms that have a 'kernel'");
-    }
-
     fn experiment(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Experiment {
         Experiment::parse(sweep(vary, given, baseline).unwrap()).unwrap()
     }
@@ -406,42 +388,6 @@ mod tests {
         ] {
             let text = sweep(&["lock=ticket,mcs"], &[(key, value)], None).unwrap().text;
             assert!(!text.contains("200ms") && text.contains(expected), "{expected}: {text}");
-        }
-    }
-
-    #[test]
-    fn what_is_said_twice_or_compared_with_nothing_is_refused() {
-        let nearest = "--compare: unknown arm 'tikcet': did you mean 'ticket'?";
-        for (vary, given, baseline, expected) in [
-            (&["ratio=1,2", "vcpus=4"][..], &[][..], None, "--vary vcpus: --vary ratio says that already"),
-            (&["slice=1ms", "slice=2ms"], &[], None, "--vary slice: --vary slice says that already"),
-            (&["ratio=1,2"], &[("vcpus", "4")], None, "--vary ratio: --vcpus says the same"),
-            (&["window=1s,2s"], &[("window", "1s")], None, "--vary window: --duration says the same"),
-            (&["lock=tas"], &[], Some(""), "--compare: there is only one thing to compare"),
-            (&["lock=tas,ticket"], &[], Some("tikcet"), nearest),
-        ] {
-            let failure = sweep(vary, given, baseline).unwrap_err();
-            assert!(failure.message.starts_with(expected), "{failure}");
-        }
-    }
-
-    #[test]
-    fn values_that_cannot_be_are_refused_with_the_reason() {
-        for (text, expected) in [
-            ("lock", "'lock' is no KEY=VALUE,..."),
-            ("lokc=tas", "unknown setting 'lokc': did you mean 'lock'?"),
-            ("ratio=1,1", "1 stands there twice"),
-            ("ratio=,", "ratio has no values"),
-            ("slice=1", "'1' has no unit"),
-            ("slice=1us", "1us is out of range"),
-            ("vm=lock=tas", "several guests are varied in an experiment file"),
-            ("kernle=a", "unknown setting 'kernle': did you mean 'kernel'?"),
-            ("nopvspin=yes", "'nopvspin' must be true or false"),
-            ("cmdline=a,b", "cmdline: a semicolon separates values"),
-            ("kernel=,", "kernel has no values"),
-        ] {
-            let error = text.parse::<Vary>().unwrap_err();
-            assert!(error.starts_with(expected), "{error}");
         }
     }
 

@@ -155,7 +155,6 @@ fn a_profile_is_written_as_folded_stacks() {
     let is_stack = |line: &str| line.starts_with("ticket;") && line.matches(';').count() >= 2;
     assert!(samples > 0 && text.lines().all(is_stack), "{text}");
     finished(&format!("{run} --profile")).prints(&["# Overhead  State", "that vCPUs had on simulated pCPUs"]);
-    refuses(&format!("{run} --folded x"), "--profile");
 }
 
 #[apply(kvm_trial)]

@@ -31,50 +31,6 @@ pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> Stri
     written(format!("{directory}/vmlinux"), file)
 }
 
-#[apply(trial)]
-fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
-    let directory = scratch("linux");
-    for (name, bytes) in [("one", 9000), ("two", 9000), ("none", 0), ("huge", 1 << 30)] {
-        let file = std::fs::File::create(format!("{directory}/{name}"));
-        file.and_then(|file| file.set_len(bytes)).expect("a file");
-    }
-    pretended_kernel(&directory, 4 << 20, &[]);
-    let kernels = format!("kernel={directory}/one,{directory}/two");
-    refuses(&format!("sweep --vary {kernels} --dry-run"), "one: it is no Linux kernel");
-    for (kernel, expected) in [
-        ("/no/such/kernel", "/no/such/kernel: No such file"),
-        ("/", "/: it is no regular file but a directory"),
-        ("/dev/zero", "/dev/zero: it is no regular file"),
-    ] {
-        refuses(&format!("run --kernel {kernel}"), expected);
-    }
-    for (more, expected) in [
-        ("--initrd /no/such/initrd", "/no/such/initrd: No such file"),
-        ("--initrd /dev/zero", "/dev/zero: it is no regular file"),
-        ("--initrd /", "initrd /: it is no regular file but a directory"),
-        (&format!("--initrd {directory}/none"), "none: it is empty: give a cpio archive"),
-        (
-            &format!("--initrd {directory}/huge"),
-            "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",
-        ),
-        ("--memory 16MiB", "unpacked it takes 20 MiB, and the guest has 16"),
-        ("--memory 18MiB", "unpacked it takes 20 MiB, and the guest has 18"),
-        ("--memory 1MiB", "no Linux kernel runs in less than 16 MiB: use --memory"),
-        ("--memory 4GiB", "3072 MiB of memory at most, not 4096"),
-        ("--vcpus 255", "254 at most"),
-        (&format!("--append {}", "x".repeat(3000)), "--append: the command line has 3023 bytes"),
-        ("--lock ticket", "--lock is for our own guest"),
-        ("--engine threads", "--engine is for our own guest"),
-        ("--trace x.pftrace", "--trace is for our own guest"),
-        ("--deschedule holder", "it is not known what a vCPU of a Linux guest is doing"),
-    ] {
-        refuses(&format!("run --kernel {directory}/vmlinux {more}"), expected);
-    }
-    for alone in ["--initrd", "--append", "--marker"] {
-        refuses(&format!("run {alone} x"), "--kernel <FILE>");
-    }
-}
-
 /// Copies of a kernel: one whose header says RISC-V, and one of which a byte is missing. vmm/src/engines/linux/load.rs has all others.
 #[apply(trial)]
 fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
@@ -295,24 +251,6 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
     let here = read("/proc/sys/kernel/osrelease");
     assert!(inside["host"]["kernel"].is_string() && inside["host"]["kernel"] != here.trim(), "{inside}");
     Ok(())
-}
-
-#[apply(trial)]
-fn what_cannot_run_inside_is_refused_in_one_line() {
-    let kernel = pretended_kernel(&scratch("inside-refused"), 4 << 20, &[]);
-    let ticket = "--workload-inside 'run --lock ticket'";
-    for (more, expected) in [
-        ("--workload-inside 'run --lock tickt'", "did you mean 'ticket'"),
-        ("--workload-inside 'run --cpus 5' --vcpus 2", "--workload-inside: --cpus"),
-        (&format!("{ticket} --lock ticket"), "put it into --workload-inside"),
-        (&format!("{ticket} --engine threads"), "--engine is for our own guest"),
-        (&format!("{ticket} --engine qemu --sched vmm"), "use --sched host"),
-        (&format!("{ticket} --initrd x"), "cannot be used with '--initrd"),
-        ("--engine qemu", "add --workload-inside 'run --lock ticket'"),
-    ] {
-        refuses(&format!("run --kernel {kernel} {more}"), expected);
-    }
-    refuses(&format!("run {ticket}"), "--kernel <FILE>");
 }
 
 /// A run whose QEMU does what `script` says.

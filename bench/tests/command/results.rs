@@ -46,31 +46,6 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
     assert!(left_over.is_empty(), "{left_over:?}");
 }
 
-#[apply(trial)]
-fn what_has_no_end_or_is_no_regular_file_is_not_read() {
-    let directory = scratch("endless");
-    let results = format!("{directory}/results");
-    fs::create_dir(&results).unwrap();
-    symlink("/dev/zero", format!("{results}/manifest.json")).unwrap();
-    let of_kernels = |name: &str, kernel: &str, initrd: &str| {
-        let text = include_str!("../../../examples/kernels/pv.toml");
-        let text = text.replace("\"vmlinuz\"", kernel).replace("\"initrd.cpio\"", initrd);
-        written(format!("{directory}/{name}"), text)
-    };
-    fs::File::create(format!("{directory}/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
-    let kernel = of_kernels("kernel.toml", "\"huge\"", "\"kernel.toml\"");
-    let initrd = of_kernels("initrd.toml", "\"kernel.toml\"", "\"huge\"");
-    let huge = "huge: it has 1099511627776 bytes, and 3221225472 are the most";
-    for (line, expected) in [
-        ("bench /dev/zero", "/dev/zero: it has more than 1048576 bytes, which are the most"),
-        (&format!("report {results}"), "manifest.json: it is no regular file"),
-        (&format!("bench {kernel}"), huge),
-        (&format!("bench {initrd}"), huge),
-    ] {
-        refuses(line, expected);
-    }
-}
-
 #[apply(kvm_trial)]
 fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     let results = run_tiny("broken");

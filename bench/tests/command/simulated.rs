@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::results::wait_for_records;
 use crate::support::{
-    SIMULATED, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, records,
-    refuses, scratch, started, trial, written,
+    Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, records, refuses, scratch,
+    started, trial, written,
 };
 
 /// A run of a millisecond on four pCPUs.
@@ -81,7 +81,6 @@ fn each_vcpu_leaves_after_its_own_operations() {
     let shared = section_ns("--workload line-lock-read --lock rwsem --hold 1us");
     assert!(shared < 800.0, "readers are inside together: {shared} ns");
     assert!(section_ns("--workload line-add --lock none") < 100.0, "no hold");
-    refuses("run --engine sim --machine nehalem-2s --each 5", "--each");
 }
 
 #[apply(trial)]
@@ -102,46 +101,6 @@ fn a_record_adds_up_what_each_node_did() {
     haltkick(run).prints(&["by node", "by 3 vCPUs, 1: "]);
     let one = self::record("--machine ivybridge-ex-4s");
     assert!(one["figures"]["node_0_vcpus"].is_null() && one["why"]["node_*_vcpus"].is_string());
-}
-
-#[apply(trial)]
-fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
-    let file = format!("{}/here.toml", scratch("bad-machine"));
-    for (more, hint) in [
-        ("sim --machine ivybridge-ex-4", "unknown machine 'ivybridge-ex-4': did you mean 'ivybridge-ex-4s'?"),
-        ("sim", "--machine: engine sim simulates a machine: name one of `haltkick list machines`"),
-        ("threads --machine milan-1s", "--machine: only engine sim simulates a machine: use engine sim"),
-        (&format!("sim --machine {file}"), "No such file"),
-    ] {
-        refuses(&format!("run --engine {more}"), hint);
-    }
-    let record = self::record("--machine nehalem-2s");
-    let good = machine_file(&record);
-    written(file.clone(), good.replacen("format = 1", "format = 2", 1));
-    let said = ends(2, &format!("run --engine sim --machine {file}"));
-    let said = said.says(&[&file, "format 2 is unknown: this version reads format 1"]);
-    assert!(said.out.is_empty(), "{said}");
-}
-
-#[apply(trial)]
-fn what_no_simulated_machine_can_do_is_refused() {
-    for (more, reason) in [
-        ("--sched host", "--sched: a simulated machine needs a model of the host"),
-        ("--host linux-7.3", "--host: the VMM schedules: use sched host"),
-        ("--sched host --host linux-7.4", "did you mean 'linux-7.3'?"),
-        ("--sched host --host cfs-2015 --deschedule holder", "--deschedule: the model"),
-        ("--ple gap=256", "--ple: only a model of a host has pause-loop exits: use sched host, and host"),
-        ("--sched host --host linux-7.3 --ple gap=256 --pause-exits off", "--ple: pause-exits is off"),
-        ("--sched host --host linux-7.3 --ring 3 --ple gap=256", "--ple: Intel's pause loops exit in ring 0"),
-        ("--sched host --host linux-7.3 --from 1ms", "--from: only the VMM's own scheduler"),
-        ("--from 1s", "--from: 1s is beyond the window"),
-        ("--from 1ms/1001ms", "--from: 1.001s is beyond the window"),
-        ("--from 0s/1ms --min-sections 9", "--from: the window cannot grow"),
-        ("--from 2ms/1ms", "--from: the guest goes at 1ms and comes at 2ms"),
-        ("--cpus 0-16", "CPU 16"),
-    ] {
-        refuses(&format!("run --engine sim --machine nehalem-2s {more}"), reason);
-    }
 }
 
 #[apply(trial)]
@@ -351,27 +310,4 @@ x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]
         "message": "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)",
     });
     assert_eq!((&record["trusted"], &record["warnings"]), (&json!(false), &json!([warning])));
-}
-
-#[apply(trial)]
-fn what_is_no_schedule_is_refused_in_one_line() {
-    let directory = scratch("no-schedule");
-    let file = written(format!("{directory}/x.txt"), "1.5: sched_switch: vcpu0 nonsense\n");
-    let text = "CPU 0/KVM-9 [000] 1.5: sched_switch: CPU 0/KVM:9 [120] R ==> x:1 [120]\n\
-                x-1 [000] 1.6: sched_switch: x:1 [120] S ==> CPU 0/KVM:9 [120]\n";
-    let good = written(format!("{directory}/good.txt"), text);
-    let long = "--engine sim --machine nehalem-2s --cpus 0-1 --ratio 1 --window 200ms";
-    for (line, expected) in [
-        (format!("{SIMULATED} --ratio 1 --schedule /nonexistent"), "--schedule: /nonexistent: No such file"),
-        (format!("{SIMULATED} --ratio 1 --schedule {file}"), "x.txt: line 1: a switch without ==>"),
-        (format!("{SIMULATED} --schedule {good}"), "use one guest with 2 vCPUs at most"),
-        (format!("--schedule {good}"), "only engine sim"),
-        (format!("{long} --schedule {good}"), "use a shorter window"),
-    ] {
-        refuses(&format!("run {line}"), expected);
-    }
-    let text = "format = 1\nname = 'x'\ntitle = 'x'\nblocks = 1\n[settings]\nengine = 'sim'\nmachine = 'nehalem-2s'\n\
-                schedule = '/nonexistent'\n[[arm]]\nname = 'a'\nlock = 'tas'\n[control]\narm = 'a'\n";
-    let experiment = written(format!("{directory}/x.toml"), text);
-    ends(3, &format!("bench {experiment} --dry-run")).says(&["/nonexistent"]);
 }
