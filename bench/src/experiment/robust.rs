@@ -122,8 +122,6 @@ mod tests {
             (None, 4, &both, SECTION, "4 blocks are too few seeds"),
             (None, 5, sim, SECTION, "set a machine in [settings]"),
             (None, 5, &both, &format!("{SECTION}{c}"), &format!("x.toml:8:1: [robust]: {same_machine}")),
-            (None, 5, "", "[robust]\npoints = 3\n", "'points' must be a whole number from 4 to 200"),
-            (None, 5, "", "[robust]\npionts = 3\n", "unknown key 'pionts'"),
             (Some(4), 5, "", &compared, "only simulated machines have guesses: --set engine=sim"),
             (Some(4), 5, sim, &compared, "--set machine=NAME"),
             (Some(4), 5, &both, "", "this experiment compares nothing"),
