@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::results::wait_for_records;
 use crate::support::{
-    Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, records, refuses, scratch,
-    started, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, placed,
+    records, refuses, scratch, simulated, started, trial, written,
 };
 
 /// A run of a millisecond on four pCPUs.
@@ -157,50 +157,13 @@ fn two_guests_on_one_machine_leave_a_record_each() {
     }
 }
 
-const TWICE: &str = r#"
-format = 1
-name = "twice"
-title = "A lock and itself"
-blocks = 3
-[settings]
-engine = "sim"
-machine = "nehalem-2s"
-cpus = "0-3"
-ratio = 2
-window = "1ms"
-warmup = "1ms"
-lock = "qspinlock"
-pv = "on"
-[[arm]]
-name = "a"
-[[arm]]
-name = "b"
-[[compare]]
-name = "b/a"
-arm = "b"
-baseline = "a"
-"#;
-
-/// Runs that experiment into a directory. What is in the way of a verdict from three blocks is no matter here.
-fn twice(name: &str, more: &str) -> String {
-    let (experiment, results) = twice_in(name, TWICE);
-    finished(&format!("bench {experiment} --output {results} {more}"));
-    results
-}
-
-/// That experiment's file, and a place for its results.
-fn twice_in(name: &str, text: &str) -> (String, String) {
-    let path = scratch(name);
-    (written(format!("{path}/twice.toml"), text), format!("{path}/results"))
-}
-
 #[apply(trial)]
 fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     let record = record("--machine nehalem-2s");
     let text = machine_file(&record);
     let machine = written(format!("{}/machine.toml", scratch("changed-machine-file")), text);
-    let experiment = TWICE.replace("\"nehalem-2s\"", &format!("\"{machine}\""));
-    let (experiment, results) = twice_in("changed-machine", &experiment);
+    let experiment = simulated().replace("\"cascadelake-2s\"", &format!("\"{machine}\""));
+    let (experiment, results) = placed("changed-machine", &experiment);
     let resume = format!("bench --resume {results}");
     finished(&format!("bench {experiment} --output {results}"));
     cut(&results, 4);
@@ -226,26 +189,31 @@ fn whole_findings(results: &str) -> Vec<Value> {
 
 #[apply(trial)]
 fn any_number_of_cells_at_a_time_write_the_same_records() {
-    let results = [1, 2, 7].map(|jobs| twice(&format!("{jobs}-at-a-time"), &format!("--jobs {jobs}")));
+    // Two arms with one lock.
+    let text = simulated().replace("lock = \"tas\"", "lock = \"qspinlock\"\npv = \"on\"");
+    let results = [1, 2, 7].map(|jobs| {
+        let (experiment, results) = placed(&format!("{jobs}-at-a-time"), &text);
+        finished(&format!("bench {experiment} --output {results} --jobs {jobs}"));
+        results
+    });
     let [in_turn, two, seven] = results.each_ref().map(|results| whole_findings(results));
-    assert_eq!(in_turn.len(), 3 * 3);
+    assert_eq!(in_turn.len(), 3 * CELLS_PER_BLOCK);
     assert_eq!((&two, &seven), (&in_turn, &in_turn));
     // An arm differs from itself by nothing, and each block from others by its seed.
     let summary = json(format!("{}/summary.json", results[0]));
     let comparison = &summary["comparisons"][0];
     assert_eq!(comparison["ratio"]["hodges_lehmann"], 1.0, "{comparison}");
     assert_eq!(comparison["per_block"], json!([1.0, 1.0, 1.0]), "{comparison}");
-    let of_arm = in_turn.iter().filter(|record| record["place"]["arm"] == "a");
-    let counts: BTreeSet<_> = of_arm.map(|record| record["figures"]["acquisitions"].to_string()).collect();
+    let of_cell = in_turn.iter().filter(|record| record["place"]["cell_id"] == "pv_ratio-2");
+    let counts: BTreeSet<_> = of_cell.map(|record| record["figures"]["acquisitions"].to_string()).collect();
     assert!(counts.len() > 1, "every block has another seed: {counts:?}");
 }
 
 #[apply(trial)]
 fn only_simulated_cells_run_at_the_same_time() {
-    let machine = "engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0-3\"";
-    let measured = TWICE.replace(machine, "engine = \"threads\"");
-    assert_ne!(measured, TWICE);
-    let (experiment, results) = twice_in("measured-jobs", &measured);
+    let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"";
+    let measured = simulated().replace(machine, "engine = \"threads\"");
+    let (experiment, results) = placed("measured-jobs", &measured);
     let bench = format!("bench {experiment} --output {results}");
     refuses(&format!("{bench} --jobs 2"), "--jobs: only simulated cells run at the same time");
     assert!(!std::fs::exists(&results).unwrap(), "nothing was begun");
@@ -254,16 +222,18 @@ fn only_simulated_cells_run_at_the_same_time() {
 
 #[apply(trial)]
 fn ctrl_c_keeps_the_records_that_come_first_and_shows_their_table() {
-    let whole = whole_findings(&twice("never-interrupted", "--jobs 1"));
-    let (experiment, results) = twice_in("interrupted-simulation", TWICE);
+    let (experiment, results) = placed("interrupted-simulation", &simulated());
+    let whole = format!("{results}-whole");
+    finished(&format!("bench {experiment} --output {whole}"));
+    let whole = whole_findings(&whole);
     let bench = format!("bench {experiment} --blocks 1000 --jobs 3 --output {results}");
     let mut bench = started(&mut command(&bench));
     wait_for_records(&results, 2);
     bench.signal(Signal::INT);
-    bench.ended().with(&[130]).prints(&["A lock and itself"]);
+    bench.ended().with(&[130]).prints(&["A tiny experiment"]);
     let kept = whole_findings(&results);
     assert_eq!(json(format!("{results}/summary.json"))["runs"], kept.len());
-    assert!((2..3000).contains(&kept.len()), "{} records", kept.len());
+    assert!((2..1000 * CELLS_PER_BLOCK).contains(&kept.len()), "{} records", kept.len());
     for (index, record) in kept.iter().enumerate() {
         assert_eq!(record["place"]["order_index"], index, "none is left out");
     }
