@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
-    kvm_trial, read, refuses, scratch, skip, started, trial, written,
+    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial,
+    read, refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.
@@ -246,32 +246,6 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     let without = run("mine.c", "no-such-compiler").with(&[2]).says(&[missing]);
     assert_eq!(without.err.lines().count(), 1, "{without}");
     run("wrong.c", "cc").with(&[2]).says(&["wrong.c:1:"]);
-    Ok(())
-}
-
-/// The first of them drops every second wake-up. The last starves its sleepers at this ratio, since it wakes the first one it finds: that
-/// is no wake-up lost.
-#[apply(trial)]
-fn only_lost_wake_ups_make_a_run_invalid() -> Check {
-    let directory = scratch("object-lossy");
-    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/locks");
-    let drops =
-        read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
-    written(format!("{directory}/futex.h"), drops);
-    let lossy = compiled(&directory, "lossy", &read(format!("{examples}/futex.c")))?;
-    let machine = "--engine sim --machine nehalem-2s --cpus 0-1 --ratio 8 --duration 100ms --pv on";
-    for (lock, slept, expected) in [
-        (format!("--lock-object {lossy}"), true, 7),
-        ("--lock qspinlock".into(), false, 0),
-        (format!("--lock-object {examples}/futex.c"), true, 0),
-    ] {
-        let record = ends(expected, &format!("run --no-ideal --format json {machine} {lock}")).json();
-        let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
-        assert_eq!(vcpus.iter().any(|vcpu| vcpu["run_ns"] == 0), slept, "{lock}");
-        assert_eq!(is_warned(&record, "asleep-throughout"), expected == 7, "{lock}");
-        let warnings = record["warnings"].as_array().expect("the warnings").len();
-        assert_eq!(warnings, usize::from(expected == 7), "{lock}");
-    }
     Ok(())
 }
 

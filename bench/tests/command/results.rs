@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Signal, TINY, apply, assert_complete, assert_valid, command, eventually, finished, json,
-    kvm_trial, read, records, refusal, refuses, run_tiny, runs, scratch, started, tiny, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, assert_complete, assert_valid, command, eventually, finished, json,
+    kvm_trial, read, records, refuses, run_tiny, runs, scratch, started, tiny, trial, written,
 };
 
 #[apply(trial)]
@@ -69,18 +69,6 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     refuses(&report, "runs.jsonl: it is no regular file");
-}
-
-#[apply(kvm_trial)]
-fn directories_of_different_experiments_are_not_compared_or_merged() {
-    let first = run_tiny("different");
-    let (experiment, other) = tiny("different-other");
-    fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\"")).unwrap();
-    finished(&format!("bench {experiment} --blocks 1 --output {other}"));
-    for line in [format!("compare {first} {other}"), format!("merge {first} {other} --output /nowhere")] {
-        let message = refusal(&line);
-        assert!(message.contains("'tiny'") && message.contains("'other'"), "{message}");
-    }
 }
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.
