@@ -31,32 +31,6 @@ pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> Stri
     written(format!("{directory}/vmlinux"), file)
 }
 
-/// Copies of a kernel: one whose header says RISC-V, and one of which a byte is missing. vmm/src/engines/linux/load.rs has all others.
-#[apply(trial)]
-fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
-    let directory = scratch("no-kernels");
-    let kernel = pretended_kernel(&directory, 4 << 20, &[]);
-    let mut whole = std::fs::read(&kernel).expect("a file");
-    let cut = written(format!("{directory}/cut"), &whole[..whole.len() - 1]);
-    whole[18] = 243;
-    let riscv = written(format!("{directory}/riscv"), whole);
-    for (file, expected) in
-        [(riscv, "riscv: it is a 64-bit ELF file for"), (cut, "cut: it is cut short: its")]
-    {
-        let text = TWO_KERNELS.replace("old/vmlinux", &kernel).replace("new/vmlinux", &file);
-        let experiment = written(format!("{directory}/kernels.toml"), text);
-        for line in [
-            format!("run --kernel {file}"),
-            format!("sweep --vary kernel={kernel},{file} --vcpus 1 --dry-run"),
-            format!("bench {experiment} --dry-run"),
-        ] {
-            refuses(&line, expected);
-        }
-        // The commit is not to blame for what cannot be booted, nor is it good.
-        ends(125, &format!("bisect kernel={kernel},{file} --vcpus 1 --of figure:loop"));
-    }
-}
-
 /// Which lines complain: `engines::linux::console`.
 #[apply(kvm_trial)]
 fn a_run_of_a_kernel_that_complains_is_invalid() {

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use crate::kernels::{pretended_kernel, pretended_qemu, with_qemu};
 use crate::support::{
-    SIMULATED, apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written,
+    SIMULATED, apply, command, end_of, ends, finished, haltkick, refusal, refuses, scratch, trial, written,
 };
 
 /// Lines of the command, and what their refusals say. `{DIR}` has the files of [`fixtures`], `{SIM}` is a simulated run. What the library
@@ -67,6 +67,9 @@ sweep --vary slice=1us => 1us is out of range
 sweep --vary vm=lock=tas => several guests are varied in an experiment file
 sweep --vary kernle=a => unknown setting 'kernle': did you mean 'kernel'?
 sweep --vary nopvspin=yes => 'nopvspin' must be true or false
+sweep --vary deschedule=holder,rate=100 => a semicolon separates values
+sweep --vary lock=mcs,file:{DIR}/one,file:{DIR}/a,b => {DIR}/a,b has a comma in its name
+sweep --vary kernel={DIR}/one,{DIR}/a,b => {DIR}/a,b has a comma in its name
 sweep --vary cmdline=a,b => cmdline: a semicolon separates values
 sweep --vary 'cmdline=a;b' => this is for arms that have a 'kernel'
 sweep --vary kernel=, => kernel has no values
@@ -127,6 +130,9 @@ worst --machine nehalem-2s --lock mcs --output {DIR} => is there already
 run --kernel /no/such/kernel => /no/such/kernel: No such file
 run --kernel / => /: it is no regular file but a directory
 run --kernel /dev/zero => /dev/zero: it is no regular file
+run --kernel {DIR}/riscv => riscv: it is a 64-bit ELF file for
+run --kernel {DIR}/cut => cut: it is cut short: its
+sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cut short: its
 {BOOT} --initrd /no/such/initrd => /no/such/initrd: No such file
 {BOOT} --initrd /dev/zero => /dev/zero: it is no regular file
 {BOOT} --initrd / => initrd /: it is no regular file but a directory
@@ -163,11 +169,16 @@ run --append x => --kernel <FILE>
 run --marker x => --kernel <FILE>
 ";
 
-/// Files that cannot be used, and a kernel of 4 MiB, `vmlinux`.
+/// A kernel of 4 MiB, `vmlinux`, copies whose header says RISC-V and of which a byte is missing, and other files that cannot be used.
 fn fixtures() -> String {
     let directory = scratch("refused");
-    pretended_kernel(&directory, 4 << 20, &[]);
-    for (name, bytes) in [("one", 9000), ("two", 9000), ("none", 0), ("huge", 1 << 30), ("vast", 1 << 40)] {
+    let mut kernel = fs::read(pretended_kernel(&directory, 4 << 20, &[])).expect("a file");
+    written(format!("{directory}/cut"), &kernel[..kernel.len() - 1]);
+    kernel[18] = 243;
+    written(format!("{directory}/riscv"), kernel);
+    for (name, bytes) in
+        [("one", 9000), ("two", 9000), ("a,b", 9000), ("none", 0), ("huge", 1 << 30), ("vast", 1 << 40)]
+    {
         let file = fs::File::create(format!("{directory}/{name}"));
         file.and_then(|file| file.set_len(bytes)).expect("a file");
     }
@@ -196,6 +207,8 @@ fn what_cannot_be_is_refused_in_one_line_that_says_what_to_do() {
         let (line, part) = whole.split_once(" => ").expect("a row has two parts");
         refuses(line, part);
     }
+    // The commit is not to blame for what cannot be booted, nor is it good.
+    ends(125, &format!("bisect kernel={directory}/vmlinux,{directory}/cut --vcpus 1 --of figure:loop"));
 }
 
 #[apply(trial)]
