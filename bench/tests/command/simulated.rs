@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::many::nodes_add_up;
 use crate::results::wait_for_records;
 use crate::support::{
     CELLS_PER_BLOCK, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, placed,
@@ -83,16 +84,9 @@ fn a_record_adds_up_what_each_node_did() {
     // The second CPU is the first of the second socket of 15 cores.
     let run = "run --engine sim --no-ideal --machine ivybridge-ex-4s --cpus 0,15 --vcpus 5 --duration 1ms";
     let record = haltkick(&format!("{run} --format json")).json();
-    let figures = &record["figures"];
-    let of =
-        |key: &str| [0, 1].map(|node| figures[format!("node_{node}_{key}")].as_u64().expect("two nodes"));
-    assert_eq!(of("vcpus"), [3, 2]);
-    assert_eq!(of("acquisitions").iter().sum::<u64>(), figures["acquisitions"], "{figures}");
-    let of_vcpus = |first: usize| -> u64 {
-        let vcpus = record["per_vcpu"].as_array().unwrap().iter().skip(first).step_by(2);
-        vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
-    };
-    assert_eq!(of("run_ns"), [of_vcpus(0), of_vcpus(1)]);
+    nodes_add_up(&record);
+    let vcpus = ["node_0_vcpus", "node_1_vcpus"].map(|figure| &record["figures"][figure]);
+    assert_eq!(vcpus, [3, 2], "{}", record["figures"]);
     haltkick(run).prints(&["by node", "by 3 vCPUs, 1: "]);
     let one = self::record("--machine ivybridge-ex-4s");
     assert!(one["figures"]["node_0_vcpus"].is_null() && one["why"]["node_*_vcpus"].is_string());

@@ -65,7 +65,7 @@ impl Ended {
     /// Values on standard output, one a line.
     #[track_caller]
     pub(crate) fn jsons(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+        jsons(&self.out)
     }
 }
 
@@ -347,8 +347,11 @@ pub(crate) fn run_tiny(name: &str) -> String {
 }
 
 pub(crate) fn records(results: &str) -> Vec<Value> {
-    let text = read(format!("{results}/runs.jsonl"));
-    text.lines().map(|line| serde_json::from_str(line).expect("every line is a record")).collect()
+    jsons(&read(format!("{results}/runs.jsonl")))
+}
+
+fn jsons(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 
 /// Leaves the first `records` of a directory, as if nothing had been recorded after them.
