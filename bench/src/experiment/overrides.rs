@@ -52,28 +52,27 @@ pub(crate) struct Overrides {
 impl Overrides {
     /// The arguments that say the same, for manifests and for commands to copy.
     pub(crate) fn to_arguments(&self) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let mut add = |flag: &str, value: Option<String>| {
-            arguments.extend(value.map(|value| format!("--{flag}={value}")));
-        };
-        for (key, value) in &self.sets {
-            add("set", Some(format!("{key}={value}")));
-        }
-        for file in &self.with {
-            add("with", Some(file.clone()));
-        }
-        let ratios = self.ratios.as_ref();
-        add("ratios", ratios.map(|it| it.iter().map(Ratio::to_string).collect::<Vec<_>>().join(",")));
-        add("cpus", self.cpus.as_ref().map(CpuChoice::to_string));
-        add("sched", self.sched.clone());
-        add("window", self.window.as_ref().map(Span::to_string));
-        add("blocks", self.blocks.map(|it| it.to_string()));
-        add("robust", self.robust.map(|it| it.to_string()));
-        add("seed", self.seed.map(|it| it.to_string()));
-        if self.quick {
-            arguments.push("--quick".into());
-        }
-        arguments
+        let sets = self.sets.iter().map(|(key, value)| ("set", Some(format!("{key}={value}"))));
+        let with = self.with.iter().map(|file| ("with", Some(file.clone())));
+        let joined = |ratios: &Vec<Ratio>| ratios.iter().map(Ratio::to_string).collect::<Vec<_>>().join(",");
+        let ratios = [("ratios", self.ratios.as_ref().map(joined))];
+        let others = [
+            ("blocks", self.blocks.map(|it| it.to_string())),
+            ("robust", self.robust.map(|it| it.to_string())),
+            ("seed", self.seed.map(|it| it.to_string())),
+        ];
+        let all = sets.chain(with).chain(ratios).chain(self.of_settings()).chain(others);
+        let valued = all.filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)));
+        valued.chain(self.quick.then(|| "--quick".to_owned())).collect()
+    }
+
+    /// Flags that are settings, and their values.
+    fn of_settings(&self) -> [(&'static str, Option<String>); 3] {
+        [
+            ("cpus", self.cpus.as_ref().map(CpuChoice::to_string)),
+            ("sched", self.sched.clone()),
+            ("window", self.window.as_ref().map(Span::to_string)),
+        ]
     }
 
     /// Partner of [`Overrides::to_arguments`].
@@ -106,12 +105,8 @@ impl Experiment {
             self.target_precision = None;
         }
         self.blocks = overrides.blocks.unwrap_or(self.blocks);
-        let flags = [
-            ("cpus", overrides.cpus.as_ref().map(ToString::to_string)),
-            ("sched", overrides.sched.clone()),
-            ("window", overrides.window.as_ref().map(ToString::to_string)),
-        ];
-        let flags = flags.into_iter().filter_map(|(key, value)| Some((format!("--{key}"), key, value?)));
+        let flags = overrides.of_settings().into_iter();
+        let flags = flags.filter_map(|(key, value)| Some((format!("--{key}"), key, value?)));
         let sets = overrides.sets.iter();
         let sets = sets.map(|(key, value)| (format!("--set {key}"), key.as_str(), value.clone()));
         for (flag, key, value) in flags.chain(sets) {
