@@ -128,16 +128,4 @@ mod tests {
             assert_eq!(on_command_line(line), None, "{line}");
         }
     }
-
-    #[test]
-    fn a_workload_runs_on_threads_of_the_kernel_unless_it_says_otherwise() {
-        for (text, more) in [
-            ("run --lock ticket", " --engine threads --sched host"),
-            ("run --engine threads --sched vmm", ""),
-            ("run --sched vmm", " --engine threads"),
-            ("run --engine kvm", ""),
-        ] {
-            assert_eq!(WorkloadInside::read(text).unwrap().words.join(" "), format!("{text}{more}"));
-        }
-    }
 }

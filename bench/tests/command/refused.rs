@@ -37,6 +37,10 @@ run --profile=1us => haltkick: --profile: a period of 1us is out of range: 100us
 run --hold 5 => '5' has no unit: write 5ns, 5us, 5ms or 5s
 run --hold '5 lightyears' => unknown unit 'lightyears'
 run --cpus 1000 => CPU 1000 does not exist or is not allowed here: this process may use
+run --cpus core => 'core' names no CPUs
+run --cpus socket:1 => 'socket:1' names no CPUs
+run --cpus node: => 'node:' needs a number, such as node:0
+run --cpus 0- => '0-' is no CPU list
 run --pv maybe => invalid value 'maybe'
 run --lock tas --pv on => has no paravirtual form: use pv off, or one of ticket, qspinlock,
 run --lock qspinlock-v16 --pv off => no native form: use pv on, or one of none, tas,
@@ -50,6 +54,9 @@ run --vcpus 4 --ratio 2 => cannot be used with
 bench overcommit --set hold => write KEY=VALUE
 bench overcomit => unknown experiment 'overcomit': did you mean 'overcommit'?
 bench overcommit --ratios 1,4096 => ratio: 4096 is out of range
+bench overcommit --ratios 8,1,8 => --ratios: 8 stands there twice
+bench overcommit --set lock=mcs => --set lock: arm 'virt-tas (no PV)' sets it itself
+bench unfair --ratios 2,8 => sets it itself
 bench /dev/zero => /dev/zero: it has more than 1048576 bytes, which are the most
 bench --resume {DIR} --robust => --resume takes everything from the directory
 reproduce --robust => use `haltkick bench NAME --robust`
@@ -80,6 +87,7 @@ sweep --vary ratio=1,2 --vcpus 4 => --vary ratio: --vcpus says the same
 sweep --vary window=1s,2s --duration 1s => --vary window: --duration says the same
 sweep --vary kernel=a,b --kernel c --compare --of figure:x => --vary kernel: --kernel says the same
 sweep --vary kernel=a,b --compare => --compare: kernels are compared by figures
+sweep --vary lock=tas,mcs --compare --of troughput => did you mean 'throughput'?
 sweep --vary lock=tas --compare => --compare: there is only one thing to compare
 sweep --vary lock=tas,ticket --compare=tikcet => --compare: unknown arm 'tikcet': did you mean 'ticket'?
 sweep --vary lock=ticket,mcs --workload interrupted {SIM} => cell lock-free: workload `interrupted` needs a lock for interrupts
