@@ -58,6 +58,11 @@ bench overcommit --ratios 8,1,8 => --ratios: 8 stands there twice
 bench overcommit --set lock=mcs => --set lock: arm 'virt-tas (no PV)' sets it itself
 bench unfair --ratios 2,8 => sets it itself
 bench /dev/zero => /dev/zero: it has more than 1048576 bytes, which are the most
+bench overcommit --output {DIR}/one => output directory {DIR}/one:
+bench overcommit --output /proc/haltkick => output directory /proc/haltkick:
+bench overcommit --output {DIR}/endless => already holds an experiment
+bench overcommit --output {DIR}/new --jobs 2 => --jobs: only simulated cells run at the same time
+bench overcommit --jobs 0 => --jobs
 bench --resume {DIR} --robust => --resume takes everything from the directory
 reproduce --robust => use `haltkick bench NAME --robust`
 report {DIR}/endless => manifest.json: it is no regular file
@@ -210,11 +215,16 @@ fn what_cannot_be_is_refused_in_one_line_that_says_what_to_do() {
         ("{LONG}", long.as_str()),
         ("{DIR}", directory.as_str()),
     ];
+    let files = || fs::read_dir(&directory).expect("a directory").map(|file| file.expect("a file"));
+    let lengths =
+        || files().map(|it| (it.path(), it.metadata().map_or(0, |it| it.len()))).collect::<BTreeSet<_>>();
+    let before = lengths();
     for row in REFUSED.lines().filter(|row| !row.is_empty()) {
         let whole = words.into_iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
         let (line, part) = whole.split_once(" => ").expect("a row has two parts");
         refuses(line, part);
     }
+    assert_eq!(lengths(), before, "a file was made or written");
     // The commit is not to blame for what cannot be booted, nor is it good.
     ends(125, &format!("bisect kernel={directory}/vmlinux,{directory}/cut --vcpus 1 --of figure:loop"));
 }

@@ -10,22 +10,6 @@ use crate::support::{
     kvm_trial, read, records, refuses, run_tiny, runs, scratch, started, tiny, trial, written,
 };
 
-#[apply(trial)]
-fn an_output_directory_that_is_taken_or_cannot_be_written_is_refused() {
-    let directory = scratch("taken");
-    let [file, manifest] =
-        ["file", "manifest.json"].map(|name| written(format!("{directory}/{name}"), "precious"));
-    for (path, expected) in [
-        (&*file, &*format!("output directory {file}: ")),
-        ("/proc/haltkick", "output directory /proc/haltkick: "),
-        (&directory, "already holds an experiment"),
-    ] {
-        refuses(&format!("bench overcommit --output {path}"), expected);
-    }
-    assert_eq!((read(file), read(manifest)), ("precious".into(), "precious".into()));
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
-}
-
 #[apply(kvm_trial)]
 fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
     let results = run_tiny("complete");

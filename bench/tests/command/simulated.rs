@@ -199,17 +199,6 @@ fn any_number_of_cells_at_a_time_write_the_same_records() {
 }
 
 #[apply(trial)]
-fn only_simulated_cells_run_at_the_same_time() {
-    let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"";
-    let measured = simulated().replace(machine, "engine = \"threads\"");
-    let (experiment, results) = placed("measured-jobs", &measured);
-    let bench = format!("bench {experiment} --output {results}");
-    refuses(&format!("{bench} --jobs 2"), "--jobs: only simulated cells run at the same time");
-    assert!(!std::fs::exists(&results).unwrap(), "nothing was begun");
-    refuses(&format!("{bench} --jobs 0"), "--jobs");
-}
-
-#[apply(trial)]
 fn ctrl_c_keeps_the_records_that_come_first_and_shows_their_table() {
     let (experiment, results) = placed("interrupted-simulation", &simulated());
     let whole = format!("{results}-whole");
