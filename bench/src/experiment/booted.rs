@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{Arm, Experiment, Patch};
-use super::keys;
+use super::contents::{self, Arm, Experiment, Patch};
 use super::source::At;
 use super::workload_inside::WorkloadInside;
 use crate::experiment::measure::Measure;
@@ -31,7 +30,7 @@ impl Experiment {
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
-        let varies = keys::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
+        let varies = contents::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
         let of_arms = self.arms.iter().flat_map(|arm| arm.patch.said());
         let mut said = of_arms.chain(self.settings.said()).chain(varies);
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
@@ -43,7 +42,7 @@ impl Experiment {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(keys::WORKLOAD_INSIDE).is_some();
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(contents::WORKLOAD_INSIDE).is_some();
         let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
@@ -82,8 +81,8 @@ impl Experiment {
         // An arm that the command line has added has none.
         let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = patch.boot(keys::CMDLINE);
-        let nopvspin = (patch.boot(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
+        let words = patch.boot(contents::CMDLINE);
+        let nopvspin = (patch.boot(contents::NOPVSPIN) == Some("true")).then_some("nopvspin");
         let mut linux = Linux {
             kernel,
             initrd: file("initrd")?.map(RamDisk::File),
@@ -92,14 +91,14 @@ impl Experiment {
             marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
             limit: Some(linux::limit(&patch.settings)),
         };
-        if let Some(words) = patch.boot(keys::WORKLOAD_INSIDE) {
+        if let Some(words) = patch.boot(contents::WORKLOAD_INSIDE) {
             let inside = WorkloadInside::read(words).expect("it was read before");
             let put = match linux.initrd {
                 Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
                 None => inside.put_into(&mut linux, run.guests[0].vcpus),
             };
-            let at = patch.place(keys::WORKLOAD_INSIDE).flatten();
-            put.map_err(|message| self.blame_boot(keys::WORKLOAD_INSIDE, at, &printable(&message)))?;
+            let at = patch.place(contents::WORKLOAD_INSIDE).flatten();
+            put.map_err(|message| self.blame_boot(contents::WORKLOAD_INSIDE, at, &printable(&message)))?;
         }
         run.guests[0].system = System::Linux(linux);
         Ok(run)

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::contents::{Axis, Experiment, PointValues};
-use super::keys;
+use super::contents::{self, Axis, Experiment, PointValues};
 use super::reader::{Reader, stands_against};
 use super::schema;
 use super::source::Source;
@@ -27,7 +26,7 @@ impl Experiment {
             blocks: top.count("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percentage)?,
             max_time: top.parsed("max-time", str::parse)?,
-            retry_disturbed: top.number("retry-disturbed", 0..=keys::MOST_RETRIES)?.unwrap_or(0),
+            retry_disturbed: top.number("retry-disturbed", 0..=contents::MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
@@ -149,7 +148,7 @@ impl Experiment {
         for axis in varying {
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
             // Command lines are no conflict: both are used.
-            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != keys::CMDLINE;
+            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != contents::CMDLINE;
             if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =

@@ -4,8 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Command, FromArgMatches as _};
 use haltkick_vmm::Span;
 
-use super::contents::{Arm, Axis, Experiment, Patch, PointValues, Quick};
-use super::keys;
+use super::contents::{self, Arm, Axis, Experiment, Patch, PointValues, Quick};
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
@@ -144,7 +143,7 @@ impl Experiment {
     /// A setting for all cells, or what boots all kernels: axes give way to it. Words for the command line replace those that all arms
     /// have.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let key = keys::named(key)?;
+        let key = contents::named(key)?;
         Patch::default().set(key, value, None)?;
         let instead_of = table::find(key).and_then(|setting| setting.instead_of);
         let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
@@ -176,7 +175,7 @@ impl Experiment {
         if self.points.iter().any(in_points) {
             return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }
-        let sets = |arm: &Arm, key: &str| key != keys::CMDLINE && arm.patch.place(key).is_some();
+        let sets = |arm: &Arm, key: &str| key != contents::CMDLINE && arm.patch.place(key).is_some();
         match self.arms.iter().find(|arm| displaced.iter().any(|key| sets(arm, key))) {
             Some(arm) => {
                 Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name))

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{self, MOST_RETRIES};
+use super::contents::{self, MOST_RETRIES};
 use super::measure::Measure;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
@@ -173,15 +173,15 @@ fn robust() -> Map<String, Json> {
     }))
 }
 
-/// With what boots a kernel: [`keys::BOOT`].
+/// With what boots a kernel: [`contents::BOOT`].
 fn with_boot(mut keys: Map<String, Json>) -> Map<String, Json> {
     keys.extend(object(json!({
         "kernel": text("Boot this kernel instead of our own guest; relative to this file"),
         "initrd": text("Its initial RAM disk; relative to this file"),
-        (keys::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
-        (keys::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
+        (contents::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
+        (contents::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
         "marker": text("A piece of a line of its console that says: user space is there [default: Run /]"),
-        (keys::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
+        (contents::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
     })));
     keys
 }
@@ -191,7 +191,7 @@ fn grid() -> Map<String, Json> {
     let keys = with_boot(settings()).into_iter();
     let mut grid: Map<String, Json> = keys.map(|(key, schema)| (key, list(schema))).collect();
     // No words for a command line are a choice.
-    grid[keys::CMDLINE]["items"]["minLength"] = 0.into();
+    grid[contents::CMDLINE]["items"]["minLength"] = 0.into();
     grid
 }
 
@@ -211,7 +211,7 @@ fn flag(description: &str) -> Json {
 }
 
 fn blocks(description: &str) -> Json {
-    let (least, most) = keys::BLOCKS.into_inner();
+    let (least, most) = contents::BLOCKS.into_inner();
     json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
 }
 

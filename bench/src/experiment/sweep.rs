@@ -7,8 +7,7 @@ use std::str::FromStr;
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::contents::{Patch, boots, check_cells, combined};
-use super::keys;
+use super::contents::{self, Patch, boots, check_cells, combined};
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
 use crate::settings::{Kind, Settings, table};
@@ -50,7 +49,7 @@ impl Sweep<'_> {
         let lines = |settings: &[(&str, String)]| {
             let line = |(key, value): &(&str, String)| {
                 let whole = || std::path::absolute(value).ok().map(|path| path.display().to_string());
-                let path = if elsewhere && keys::FILES.contains(key) { whole() } else { None };
+                let path = if elsewhere && contents::FILES.contains(key) { whole() } else { None };
                 format!("{key} = {}", value_in_file(key, path.as_deref().unwrap_or(value)))
             };
             settings.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -114,7 +113,7 @@ impl Sweep<'_> {
             let of_all = self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key));
             let flag = of_all.map(|(setting, _)| setting.flag.unwrap_or(setting.name));
             // Command lines are no conflict: both are used.
-            let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != keys::CMDLINE);
+            let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != contents::CMDLINE);
             if let Some(flag) = flag.or(booted.map(|(key, _)| *key)) {
                 let key = vary.key;
                 let what = format!("--vary {key}: --{flag} says the same for all cells: leave one out");
@@ -201,7 +200,7 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
 fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
-        _ if key == keys::NOPVSPIN => value.to_owned(),
+        _ if key == contents::NOPVSPIN => value.to_owned(),
         _ => in_toml(value),
     }
 }
@@ -226,7 +225,7 @@ impl Vary {
     /// Whether the last value is a file that a guest is made of: a lock object, or what boots.
     pub(crate) fn ends_in_file(&self) -> bool {
         let is_object = self.values.last().is_some_and(|value| value.starts_with(FILE_PREFIX));
-        keys::FILES.contains(&self.key) || is_object
+        contents::FILES.contains(&self.key) || is_object
     }
 }
 
@@ -238,13 +237,13 @@ impl FromStr for Vary {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let key = keys::named(key)?;
+        let key = contents::named(key)?;
         if table::find(key).is_some_and(|setting| matches!(setting.kind, Kind::Guests)) {
             return Err(
                 "several guests are varied in an experiment file: see docs/experiment-files.md".into()
             );
         }
-        let is_of_cmdline = key == keys::CMDLINE;
+        let is_of_cmdline = key == contents::CMDLINE;
         if is_of_cmdline && values.contains(',') && !values.contains(';') {
             return Err(format!(
                 "{key}: a semicolon separates values, since words of a command line may have commas in them: {values:?} is one"
