@@ -333,9 +333,20 @@ max-time = '5' => 4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s
 [grid]|ratio = [1]|[[arm]]|name = 'a'|[quick]|ratio = 4 => 9:1: ratio is in [grid] too
 [grid]|ratio = [1]|[[arm]]|name = 'a'|[quick]|grid = { ratio = [1, 3] } => \
     9:22: ratio = 3 is not in [grid], of which --quick takes a part
+{ROW}|vaule = 2 => 21:1: unknown key 'vaule': did you mean 'value'?
+{ROW}|value = 0|compare = 'a/a'|at = { ratio = 2 } => 21:9: 'value' must be a number above 0
+{ROW}|value = 2|like = 'yes'|compare = 'a/a'|at = { ratio = 2 } => 17:1: like: write three letters
+{ROW}|value = 2|compare = 'a/b'|at = { ratio = 2 } => 17:1: unknown comparison 'a/b'
+{ROW}|value = 2|compare = 'a/a' => 17:1: ratio is open: several points of the grid have that figure
+{ROW}|value = 2|compare = 'a/a'|at = { ratio = 4 } => 23:16: ratio = 4 is in no [grid] or [[point]]
+{ROW}|value = 2|arm = 'b'|at = { ratio = 2 }|over = { ratio = 1 } => 17:1: unknown arm 'b'
 [quick]|arms = ['tsa'] => 5:9: unknown arm 'tsa': did you mean 'tas'?
 [quick]|arms = [1] => 5:9: 'arms' must be a list of names
 ";
+
+    /// The beginning of a published row that is compared with a ratio.
+    const ROW: &str = "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
+        [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'";
 
     #[test]
     fn what_the_reader_refuses_is_located_and_against_the_schema() {
@@ -343,7 +354,7 @@ max-time = '5' => 4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s
         let rows = both.lines().map(|row| (row, true)).chain(reader_alone.lines().map(|row| (row, false)));
         for (row, is_against_schema) in rows {
             let (lines, expected) = row.split_once(" => ").expect("a row has two parts");
-            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
+            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace("{ROW}", ROW).replace('|', "\n"));
             let message = experiment(&rest).unwrap_err().message;
             assert!(message.starts_with(&format!("x.toml:{expected}")), "{row}\n{message}");
             if is_against_schema {
