@@ -239,13 +239,4 @@ mod tests {
         assert!(said("isolated", "0-3").contains("taskset -c 6-7,14-15"), "{}", said("isolated", "0-3"));
         assert!(Topology::read(Path::new("/proc/none")).unwrap_err().contains("no CPU has a topology"));
     }
-
-    #[test]
-    fn a_simulated_machine_has_no_words_of_this_host() {
-        let all: CpuList = "0-127".parse().unwrap();
-        let cpus = |text: &str| text.parse::<CpuChoice>().unwrap().simulated(&all);
-        assert_eq!(cpus("0-63").unwrap().0.len(), 64);
-        assert_eq!(cpus("all").unwrap(), all);
-        assert!(cpus("cores").unwrap_err().contains("0-127"));
-    }
 }

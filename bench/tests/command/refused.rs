@@ -124,6 +124,7 @@ run {NEHALEM} --from 1ms/1001ms => --from: 1.001s is beyond the window
 run {NEHALEM} --from 0s/1ms --min-sections 9 => --from: the window cannot grow
 run {NEHALEM} --from 2ms/1ms => --from: the guest goes at 1ms and comes at 2ms
 run {NEHALEM} --cpus 0-16 => CPU 16
+run {NEHALEM} --cpus cores => 'cores' is about this host: list CPUs of the simulated machine, which has
 run {SIM} --ratio 1 --schedule /nonexistent => --schedule: /nonexistent: No such file
 run {SIM} --ratio 1 --schedule {DIR}/nonsense => nonsense: line 1: a switch without ==>
 run {SIM} --schedule {DIR}/schedule => use one guest with 2 vCPUs at most
