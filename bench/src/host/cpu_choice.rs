@@ -112,39 +112,35 @@ fn host() -> &'static Result<Topology, String> {
 
 impl Topology {
     fn read(root: &Path) -> Result<Self, String> {
-        let numbers = |folder: &Path, name: &str| -> Vec<u32> {
-            let entries = probe::names(folder);
+        let numbers = |folder: &str, name: &str| -> Vec<u32> {
+            let entries = probe::names(root.join(folder));
             let numbers = entries.iter().filter_map(|entry| entry.strip_prefix(name)?.parse().ok());
             let mut numbers: Vec<u32> = numbers.collect();
             numbers.sort_unstable();
             numbers
         };
-        let cpu_root = root.join("cpu");
+        let list = |path: String| CpuList::read(&root.join(path));
         let (mut siblings, mut llcs) = (BTreeMap::new(), Vec::new());
-        for cpu in numbers(&cpu_root, "cpu") {
-            let folder = cpu_root.join(format!("cpu{cpu}"));
+        for cpu in numbers("cpu", "cpu") {
+            let (topology, cache) = (format!("cpu/cpu{cpu}/topology"), format!("cpu/cpu{cpu}/cache"));
             // A CPU that is offline has no topology.
-            if !folder.join("topology").exists() {
+            if !root.join(&topology).exists() {
                 continue;
             }
-            siblings.insert(cpu, CpuList::read(&folder.join("topology/thread_siblings_list"))?);
+            siblings.insert(cpu, list(format!("{topology}/thread_siblings_list"))?);
             let level = |index: &u32| {
-                probe::text(folder.join(format!("cache/index{index}/level"))).ok()?.parse::<u32>().ok()
+                probe::text(root.join(format!("{cache}/index{index}/level"))).ok()?.parse::<u32>().ok()
             };
-            let last = numbers(&folder.join("cache"), "index").into_iter().max_by_key(level);
-            let sharing = last.and_then(|index| {
-                CpuList::read(&folder.join(format!("cache/index{index}/shared_cpu_list"))).ok()
-            });
+            let last = numbers(&cache, "index").into_iter().max_by_key(level);
+            let sharing = last.and_then(|index| list(format!("{cache}/index{index}/shared_cpu_list")).ok());
             llcs.extend(sharing.filter(|sharing| sharing.0[0] == cpu));
         }
         if siblings.is_empty() {
-            return Err(format!("{}: no CPU has a topology there", cpu_root.display()));
+            return Err(format!("{}: no CPU has a topology there", root.join("cpu").display()));
         }
-        let node_root = root.join("node");
-        let of_node =
-            |node: u32| Some((node, CpuList::read(&node_root.join(format!("node{node}/cpulist"))).ok()?));
-        let nodes = numbers(&node_root, "node").into_iter().filter_map(of_node).collect();
-        Ok(Self { siblings, nodes, llcs, isolated: CpuList::read(&cpu_root.join("isolated")).ok() })
+        let of_node = |node: u32| Some((node, list(format!("node/node{node}/cpulist")).ok()?));
+        let nodes = numbers("node", "node").into_iter().filter_map(of_node).collect();
+        Ok(Self { siblings, nodes, llcs, isolated: list("cpu/isolated".into()).ok() })
     }
 
     /// The first of each core's CPUs that are among `cpus`.

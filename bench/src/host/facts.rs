@@ -231,26 +231,15 @@ fn distinct_fields(name: &str) -> Answer {
 }
 
 fn caches() -> Answer {
-    let directory = Path::new("/sys/devices/system/cpu/cpu0/cache");
-    let caches: Vec<String> = probe::names(directory)
-        .into_iter()
-        .filter(|name| name.starts_with("index"))
-        .filter_map(|name| {
-            let read = |file| probe::text(directory.join(&name).join(file)).ok();
-            Some(format!(
-                "L{} {} {} shared by {}",
-                read("level")?,
-                read("type")?,
-                read("size")?,
-                read("shared_cpu_list")?
-            ))
-        })
-        .collect();
-    if caches.is_empty() {
-        Err(format!("{}: nothing there", directory.display()))
-    } else {
-        Ok(caches.join("; "))
-    }
+    let directory = "/sys/devices/system/cpu/cpu0/cache";
+    let cache = |name: String| {
+        let read = |file: &str| probe::text(format!("{directory}/{name}/{file}")).ok();
+        let [level, kind, size, cpus] = ["level", "type", "size", "shared_cpu_list"].map(read);
+        Some(format!("L{} {} {} shared by {}", level?, kind?, size?, cpus?))
+    };
+    let names = probe::names(directory).into_iter().filter(|name| name.starts_with("index"));
+    let caches: Vec<String> = names.filter_map(cache).collect();
+    if caches.is_empty() { Err(format!("{directory}: nothing there")) } else { Ok(caches.join("; ")) }
 }
 
 fn os_release() -> Answer {
