@@ -51,20 +51,18 @@ impl Places {
             }
             cores.entry(place.core).or_insert((*cpu, 0)).1 += 1;
         }
-        let mut each = [0; 2];
-        for (i, (whole, parts, counts)) in
-            [("core", "threads", &cores), ("package", "cores", &packages)].into_iter().enumerate()
-        {
+        let each = |whole: &str, parts: &str, counts: &BTreeMap<u32, (u32, u32)>| -> Result<u32, String> {
             let (cpu, has) = counts.values().next().ok_or("no CPU")?;
-            if let Some((other, other_has)) = counts.values().find(|(_, other_has)| other_has != has) {
-                return Err(format!(
+            match counts.values().find(|(_, other_has)| other_has != has) {
+                None => Ok(*has),
+                Some((other, other_has)) => Err(format!(
                     "these CPUs are not all alike, so they cannot be described: the {whole} of CPU {cpu} has {has} {parts}, and the {whole} of CPU \
                      {other} has {other_has}; choose CPUs that are alike, as by taskset"
-                ));
+                )),
             }
-            each[i] = *has;
-        }
-        let [threads_per_core, cores_per_package] = each;
+        };
+        let threads_per_core = each("core", "threads", &cores)?;
+        let cores_per_package = each("package", "cores", &packages)?;
         let packages = packages.len() as u32;
         Ok(Self { cpus: cpus_with_places, packages, cores_per_package, threads_per_core })
     }

@@ -75,29 +75,29 @@ void hk_pv_unlock(struct lock *lock)
 "#;
 
 #[apply(trial)]
-fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Check {
-    let object = compiled(&scratch("object-forgets"), "forgets", FORGETS)?;
-    let told = |pv: &str| {
-        let lock = format!("--lock-object {object} --pv {pv} --no-ideal --ratio 2 --window 500ms");
-        let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --watchdog 50ms";
-        ends(6, &format!("run {lock} {place}"))
-    };
-    let last = " was the last inside lock 0 and left ";
-    let spins = told("off").says(&[last, "release is missing", "lock 0: no vCPU is inside now, vCPU "]);
-    assert!(spins.err.starts_with("vCPU "), "{spins}");
-    let place = ["  called from forgets.o: hk_pv_lock+", "forgets.c:"];
-    told("on").says(&place).says(&[", which was inside last, did not release the lock"]);
-    Ok(())
-}
-
-#[apply(trial)]
-fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
+fn a_run_that_an_object_fails_is_explained_by_the_objects_places() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
-    let object = compiled(&scratch("object-fails"), "fails", &TAS.replace(UNLOCK, &fails))?;
-    let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --no-ideal";
-    ends(5, &format!("run --lock-object {object} {place}"))
-        .says(&["vCPU 1 must not be here", "  called from fails.o: hk_unlock+"]);
+    let fails = TAS.replace(UNLOCK, &fails);
+    let directory = scratch("object-fails");
+    let last = " was the last inside lock 0 and left ";
+    let slept = ", which was inside last, did not release the lock";
+    for (name, source, pv, code, says) in [
+        (
+            "forgets",
+            FORGETS,
+            "off",
+            6,
+            &[last, "release is missing", "lock 0: no vCPU is inside now, vCPU "][..],
+        ),
+        ("forgets", FORGETS, "on", 6, &["  called from forgets.o: hk_pv_lock+", "forgets.c:", slept]),
+        ("fails", &fails, "off", 5, &["vCPU 1 must not be here", "  called from fails.o: hk_unlock+"]),
+    ] {
+        let lock = format!("--lock-object {} --pv {pv}", compiled(&directory, name, source)?);
+        let place =
+            "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 500ms --watchdog 50ms";
+        ends(code, &format!("run {lock} --no-ideal {place}")).says(says);
+    }
     Ok(())
 }
 
