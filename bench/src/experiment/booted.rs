@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{Arm, Experiment, Patch};
-use super::keys;
+use super::contents::{self, Arm, Experiment, Patch};
 use super::source::At;
 use super::workload_inside::WorkloadInside;
 use crate::experiment::measure::Measure;
@@ -31,7 +30,7 @@ impl Experiment {
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
-        let varies = keys::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
+        let varies = contents::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
         let of_arms = self.arms.iter().flat_map(|arm| arm.patch.said());
         let mut said = of_arms.chain(self.settings.said()).chain(varies);
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
@@ -43,7 +42,7 @@ impl Experiment {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(keys::WORKLOAD_INSIDE).is_some();
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(contents::WORKLOAD_INSIDE).is_some();
         let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
@@ -82,8 +81,8 @@ impl Experiment {
         // An arm that the command line has added has none.
         let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = patch.boot(keys::CMDLINE);
-        let nopvspin = (patch.boot(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
+        let words = patch.boot(contents::CMDLINE);
+        let nopvspin = (patch.boot(contents::NOPVSPIN) == Some("true")).then_some("nopvspin");
         let mut linux = Linux {
             kernel,
             initrd: file("initrd")?.map(RamDisk::File),
@@ -92,14 +91,14 @@ impl Experiment {
             marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
             limit: Some(linux::limit(&patch.settings)),
         };
-        if let Some(words) = patch.boot(keys::WORKLOAD_INSIDE) {
+        if let Some(words) = patch.boot(contents::WORKLOAD_INSIDE) {
             let inside = WorkloadInside::read(words).expect("it was read before");
             let put = match linux.initrd {
                 Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
                 None => inside.put_into(&mut linux, run.guests[0].vcpus),
             };
-            let at = patch.place(keys::WORKLOAD_INSIDE).flatten();
-            put.map_err(|message| self.blame_boot(keys::WORKLOAD_INSIDE, at, &printable(&message)))?;
+            let at = patch.place(contents::WORKLOAD_INSIDE).flatten();
+            put.map_err(|message| self.blame_boot(contents::WORKLOAD_INSIDE, at, &printable(&message)))?;
         }
         run.guests[0].system = System::Linux(linux);
         Ok(run)
@@ -196,12 +195,15 @@ mod tests {
             &directory,
             "[settings]\nkernel = 'old'\ncmdline = 'quiet'\nengine = 'qemu-tcg'\n\
              [[arm]]\nname = 'a'\nworkload-inside = 'run --lock ticket'\n\
-             [[arm]]\nname = 'b'\nworkload-inside = 'run --lock mcs --sched vmm'\n",
+             [[arm]]\nname = 'b'\nworkload-inside = 'run --lock mcs --sched vmm'\n\
+             [[arm]]\nname = 'c'\nworkload-inside = 'run --engine kvm'\n",
         );
         let plan = plan.unwrap();
         let (a, b) = (guest(&plan, "a").1, guest(&plan, "b").1);
         assert_eq!(a.append, "quiet haltkick.inside=run+--lock+ticket+--engine+threads+--sched+host");
-        assert!(b.append.starts_with("quiet haltkick.inside=run+--lock+mcs+--sched+vmm"), "{}", b.append);
+        // Threads of the kernel, unless a workload says otherwise.
+        assert_eq!(b.append, "quiet haltkick.inside=run+--lock+mcs+--sched+vmm+--engine+threads");
+        assert_eq!(guest(&plan, "c").1.append, "quiet haltkick.inside=run+--engine+kvm");
         assert_eq!((&a.initrd, a.program().is_some()), (&b.initrd, true));
         assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
     }
@@ -209,43 +211,18 @@ mod tests {
     #[test]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
-        let needs_kernel = "this is for arms that have a 'kernel'";
         for (settings, arms, complaint) in [
             ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "k.toml:6:10: "),
             ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "none: No such file"),
             ("", "[[arm]]\nname = 'a'\nkernel = '.'\n", "is no file"),
             ("initrd = 'none'", TWO, "none: No such file"),
-            ("", "[[arm]]\nname = 'a'\ninitrd = 'initrd'\n", &format!("k.toml:6:10: {needs_kernel}")),
-            ("", "[[arm]]\nname = 'a'\nnopvspin = true\n", needs_kernel),
             ("initrd = 'initrd'\nworkload-inside = 'run'", TWO, "k.toml:6:19: a RAM disk is made for it"),
-            ("workload-inside = 'bench'", TWO, "k.toml:5:19: 'workload-inside': it begins"),
             ("workload-inside = 'run --lock x'", TWO, "k.toml:5:19: --lock: unknown lock"),
-            ("", &format!("{TWO}[[arm]]\nname = 'c'\nlock = 'tas'\n"), "arm 'c' has no kernel, where others"),
             ("hold = '1us'", TWO, "k.toml:5:1: arm 'a': hold: this is for our own guest"),
             ("", &format!("[grid]\nthink = ['1us']\n{TWO}"), "think: this is for our own guest"),
             ("deschedule = 'holder,rate=5,for=1ms'", TWO, "it is not known what a vCPU"),
-            ("", &format!("{TWO}{COMPARE}"), "comparison 'b/a': of kernels, figures are compared"),
-            ("", &format!("{TWO}{COMPARE}of = 'figure:A'\n"), "a name that is not"),
-            ("", &format!("{ARMS}{COMPARE}of = 'figure:x'\n"), "only arms with a 'kernel' print figures"),
-            ("nopvspin = 'yes'", TWO, "'nopvspin' must be true or false"),
             ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "k.toml:5:11: "),
             ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "none: No such file"),
-            ("", &format!("[grid]\nkernel = 'old'\n{ARMS}"), "'kernel' must be a list"),
-            ("", &format!("[grid]\nkernel = [3]\n{ARMS}"), "'kernel' must be a text in quotes"),
-            ("", &format!("[grid]\nkernel = ['old', 'old']\n{ARMS}"), "old stands in the list twice"),
-            (
-                "kernel = 'old'",
-                &format!("[grid]\nkernel = ['new']\n{ARMS}"),
-                "k.toml:5:10: kernel is in [grid]",
-            ),
-            ("", &format!("[grid]\ncmdline = ['a', 'b']\n{ARMS}"), &format!("k.toml:5:12: {needs_kernel}")),
-            ("", &format!("[grid]\nnopvspin = ['on']\n{ARMS}"), "'nopvspin' must be true or false"),
-            ("", &format!("[[point]]\ninitrd = 'initrd'\n{ARMS}"), &format!("k.toml:4:1: {needs_kernel}")),
-            (
-                "",
-                &format!("[grid]\nkernel = ['old']\n{ARMS}[control]\narm = 'a'\nkernel = 'new'\n"),
-                "kernel = new is in no [grid] or [[point]]",
-            ),
         ] {
             let settings = if settings.is_empty() { "" } else { &format!("[settings]\n{settings}\n") };
             let message = self::complaint(plan(&directory, &format!("{settings}{arms}")));

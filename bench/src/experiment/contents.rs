@@ -1,18 +1,36 @@
-//! Contents of an experiment file, once it is read.
+//! Contents of an experiment file, once it is read: its keys that boot a kernel, bounds of others, and all that is set. Which other keys
+//! there are, the schema says.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
-use super::keys::{self, MOST_CELLS};
 use super::measure::Measure;
 use super::outline::{OutlineComparison, OutlineControl};
 use super::published::Published;
 use super::source::{At, Source};
+use super::workload_inside::WorkloadInside;
 use crate::record::place::{beside, is_taken, slug};
-use crate::settings::Settings;
 use crate::settings::value::default_name;
+use crate::settings::{Settings, table};
 use crate::text::exit::Result;
+
+/// Keys that boot a kernel; they stand wherever settings do.
+pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
+pub(super) const FILES: &[&str] = &["kernel", "initrd"];
+/// The boot key whose words add up: those from all places are used, one after the other.
+pub(super) const CMDLINE: &str = "cmdline";
+/// The boot key of what this program runs inside, instead of an initial RAM disk.
+pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
+/// The only boolean boot key.
+pub(super) const NOPVSPIN: &str = "nopvspin";
+/// Most cells of an experiment, which are all made before the first one runs.
+const MOST_CELLS: usize = 10_000;
+/// Least and most of what counts blocks.
+pub(super) const BLOCKS: RangeInclusive<u32> = 1..=100_000;
+/// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
+pub(crate) const MOST_RETRIES: u32 = 100;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
@@ -116,11 +134,11 @@ pub(super) struct Quick {
 }
 
 impl Patch {
-    /// Sets one setting, or one of [`keys::BOOT`], and remembers where; without a place it came from the command line.
+    /// Sets one setting, or one of [`BOOT`], and remembers where; without a place it came from the command line.
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
-        match keys::BOOT.iter().find(|known| **known == key) {
+        match BOOT.iter().find(|known| **known == key) {
             Some(known) => {
-                keys::check_boot(known, value)?;
+                check_boot(known, value)?;
                 self.boot.insert(known, value.to_owned());
             }
             None => self.settings.set(key, value)?,
@@ -144,7 +162,7 @@ impl Patch {
         let mut both = below.clone();
         both.settings = self.settings.clone().over(&below.settings);
         for (key, text) in &self.boot {
-            let first = below.boot(key).filter(|_| *key == keys::CMDLINE);
+            let first = below.boot(key).filter(|_| *key == CMDLINE);
             let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
             both.boot.insert(key, said.collect::<Vec<_>>().join(" "));
         }
@@ -152,14 +170,14 @@ impl Patch {
         both
     }
 
-    /// The value of one of [`keys::BOOT`], if it is given.
+    /// The value of one of [`BOOT`], if it is given.
     pub(super) fn boot(&self, key: &str) -> Option<&str> {
         self.boot.get(key).map(String::as_str)
     }
 
-    /// The keys of [`keys::BOOT`] that are given, each with its place.
+    /// The keys of [`BOOT`] that are given, each with its place.
     pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
-        keys::BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
+        BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
     }
 }
 
@@ -269,5 +287,27 @@ impl Experiment {
 
 /// Whether `key` says something of a kernel, rather than being a setting.
 pub(crate) fn boots(key: &str) -> bool {
-    keys::BOOT.contains(&key)
+    BOOT.contains(&key)
+}
+
+/// The name in files of a setting, or of what boots a kernel.
+pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
+    let setting = table::find(key).map(|setting| setting.name);
+    let found = setting.or_else(|| BOOT.iter().copied().find(|known| *known == key));
+    found.ok_or_else(|| table::unknown("setting", key, &[&table::names(), BOOT].concat()))
+}
+
+/// Refuses a value that one of [`BOOT`] cannot have.
+fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
+    // No words for the command line are a choice; a file without a name is none.
+    if value.is_empty() && key != CMDLINE {
+        return Err(format!("'{key}' must be a text in quotes"));
+    }
+    if key == NOPVSPIN && value.parse::<bool>().is_err() {
+        return Err(format!("'{key}' must be true or false"));
+    }
+    if key == WORKLOAD_INSIDE {
+        WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
+    }
+    Ok(())
 }

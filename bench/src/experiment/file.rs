@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::contents::{Axis, Experiment, PointValues};
-use super::keys;
+use super::contents::{self, Axis, Experiment, PointValues};
 use super::reader::{Reader, stands_against};
 use super::schema;
 use super::source::Source;
@@ -27,7 +26,7 @@ impl Experiment {
             blocks: top.count("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percentage)?,
             max_time: top.parsed("max-time", str::parse)?,
-            retry_disturbed: top.number("retry-disturbed", 0..=keys::MOST_RETRIES)?.unwrap_or(0),
+            retry_disturbed: top.number("retry-disturbed", 0..=contents::MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
@@ -149,7 +148,7 @@ impl Experiment {
         for axis in varying {
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
             // Command lines are no conflict: both are used.
-            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != keys::CMDLINE;
+            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != contents::CMDLINE;
             if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
@@ -228,79 +227,6 @@ mod tests {
         let it = experiment("blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = 'a'\n").unwrap();
         let vcpus = it.settings.settings.given("vcpus").map(ToString::to_string);
         assert_eq!((it.blocks, vcpus.as_deref()), (16, Some("3")));
-    }
-
-    #[test]
-    #[expect(clippy::too_many_lines, reason = "it is one table")]
-    fn complaints_name_line_and_column_and_what_was_meant() {
-        let (of_vcpus, grid) =
-            ("both say how many vCPUs there are", "[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n");
-        let twice = format!("ratio stands against vcpus: {of_vcpus}");
-        let no_cell = "is in no [grid] or [[point]], so that there is no such cell";
-        for (rest, expected) in [
-            ("[settings]\nhodl = '1us'\n", "5:1: unknown key 'hodl': did you mean 'hold'?"),
-            ("[settings]\nhold = 5\n", "5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            ("[settings]\nhold = [1]\n", "5:8: a number, or a text in quotes, is expected here"),
-            ("[settings]\nvcpus = 12\nratio = 2\n", &format!("6:1: {twice}")),
-            ("[grid]\nvcpus = [2, 4]\nratio = [1]\n", &format!("6:10: {twice}")),
-            (
-                "[grid]\nguests = [2, 4]\nvm = ['lock=tas']\n",
-                "6:7: vm stands against guests: both say how many guests there are",
-            ),
-            ("retry-disturbed = -1\n", "4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
-            ("blocks = 0\n", "4:10: 'blocks' must be a whole number from 1 to 100000"),
-            ("target-precision = '5'\n", "4:20: target-precision: write a percentage, such as 2%"),
-            ("max-time = '5'\n", "4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            (
-                "[[point]]\nhold = '1us'\n[[point]]\nthink = '1us'\n",
-                "6:1: all [[point]]s must set the same settings, in the same order",
-            ),
-            ("[[point]]\nratio = 1\n[grid]\nratio = [1]\n", "4:1: ratio is in [grid] too"),
-            ("[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n", "5:1: ratio is in [grid] too"),
-            (
-                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n",
-                &format!("5:1: vcpus stands against ratio: {of_vcpus}, in [grid]"),
-            ),
-            ("[settings]\nhold = '1us'\n[[point]]\nhold = '1us'\n", "5:1: hold is in [[point]] too"),
-            ("[grid]\nratio = 5\n", "5:1: 'ratio' must be a list, such as [1, 2]"),
-            ("[grid]\nratio = [1, 1]\n", "5:13: 1 stands in the list twice"),
-            ("[[arm]]\nname = \"a\\u001b]0;b\"\n", "5:8: a control character, which no name or value has"),
-            ("[settings]\n\"\\u0007\" = 1\n", "5:1: a control character, which no name or value has"),
-            ("[[arm]]\nlock = 'tas'\n", "4:1: 'name' is missing here"),
-            ("[[arm]]\nname = 'a'\n[[arm]]\nname = 'a'\n", "7:8: two arms are called 'a'"),
-            (
-                "[[arm]]\nname = 'Lock free'\n",
-                "5:8: 'Lock free' is the name of cells without a lock: give the arm another",
-            ),
-            (&format!("{grid}[quick]\nratio = 4\n"), "9:1: ratio is in [grid] too"),
-            (
-                &format!("{grid}[quick]\ngrid = {{ ratio = [1, 3] }}\n"),
-                "9:22: ratio = 3 is not in [grid], of which --quick takes a part",
-            ),
-            ("[quick]\narms = ['tsa']\n", "5:9: unknown arm 'tsa': did you mean 'tas'?"),
-            ("[quick]\narms = [1]\n", "5:9: 'arms' must be a list of names"),
-            (
-                "[[arm]]\nname = 'a'\nvm = 'lock=tas; name=b,lock=tas'\n[control]\narm = 'a / b'\n",
-                "8:7: unknown arm 'a / b': there is a, tas",
-            ),
-            (
-                "[[compare]]\nname = 'c'\narm = 'tsa'\nbaseline = 'tas'\n",
-                "6:7: unknown arm 'tsa': did you mean 'tas'?",
-            ),
-            (
-                "[[compare]]\nname = 'c'\narm = 'tas'\nbaseline = 'tas'\n\
-                 [[compare]]\nname = 'c'\narm = 'tas'\nbaseline = 'tas'\n",
-                "1:1: two [[compare]] are called 'c'",
-            ),
-            (&format!("{grid}[control]\narm = 'a'\nratio = 2\n"), &format!("10:9: ratio = 2 {no_cell}")),
-            (&format!("{grid}only = {{ ratio = 2 }}\n"), &format!("8:18: ratio = 2 {no_cell}")),
-            (&format!("{grid}only = {{ ratoi = 1 }}\n"), "8:10: unknown key 'ratoi': did you mean 'ratio'?"),
-        ] {
-            let message = experiment(&format!("{rest}[[arm]]\nname = 'tas'\n")).unwrap_err().message;
-            assert_eq!(message, format!("x.toml:{expected}"), "{rest}");
-        }
-        let none = experiment("").unwrap_err().message;
-        assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
     }
 
     #[test]

@@ -132,42 +132,29 @@ mod tests {
     }
 
     #[test]
-    fn a_large_machine_leaves_out_ratios_that_do_not_fit() {
-        let mut experiment = built_in("overcommit");
-        assert_eq!(experiment.fit(2, 1024).unwrap(), None);
-        let said = experiment.fit(100, 1024).unwrap().unwrap();
-        assert!(said.starts_with("left out: ratio 16, 32 on 100 pCPUs, more than 1024 vCPUs"), "{said}");
-        assert_eq!(experiment.axes[0].values.len(), 6);
-        experiment
-            .apply(&Overrides { ratios: Some(vec![Ratio::whole(16)]), ..Overrides::default() })
-            .unwrap();
-        assert_eq!(experiment.fit(100, 1024).unwrap(), None, "asked for on the command line");
-    }
-
-    #[test]
-    fn a_ratio_that_makes_as_many_vcpus_as_another_is_left_out() {
-        let fitted = |pcpus| {
-            let mut experiment = of_text("[grid]\nratio = [1, 1.1, 1.5, 2]");
-            let said = experiment.fit(pcpus, 1024).unwrap();
-            let kept: Vec<String> =
-                experiment.axes[0].values.iter().map(|(ratio, _)| ratio.clone()).collect();
-            (kept.join(" "), said.unwrap_or_default())
-        };
-        assert_eq!(fitted(16), ("1 1.1 1.5 2".into(), String::new()));
-        let said = "left out: ratio 1.1, on 2 pCPUs as many vCPUs as another ratio".to_owned();
-        assert_eq!(fitted(2), ("1 1.5 2".into(), said));
-        assert_eq!(fitted(1).0, "1 1.5");
-    }
-
-    #[test]
-    fn an_axis_without_remaining_points_is_an_error_with_advice() {
-        for text in ["[grid]\nratio = [16, 32]", "[[point]]\nratio = 16\n[[point]]\nratio = 32"] {
-            let message = of_text(text).fit(100, 1024).unwrap_err().message;
-            assert!(message.contains("nothing is left to run: choose fewer pCPUs with --cpus"), "{message}");
+    fn ratios_that_do_not_fit_or_make_as_many_vcpus_are_left_out() {
+        let (many, close) = ("[grid]\nratio = [1, 2, 16, 32]", "[grid]\nratio = [1, 1.1, 1.5, 2]");
+        let points = |ratio: u32| format!("[[point]]\nratio = {ratio}\n[[point]]\nratio = 32");
+        let none = "nothing is left to run: choose fewer pCPUs with --cpus";
+        for (text, pcpus, kept, expected) in [
+            (many, 2, "1 2 16 32", ""),
+            (many, 100, "1 2", "left out: ratio 16, 32 on 100 pCPUs, more than 1024 vCPUs"),
+            (close, 16, "1 1.1 1.5 2", ""),
+            (close, 2, "1 1.5 2", "left out: ratio 1.1, on 2 pCPUs as many vCPUs as another ratio"),
+            (close, 1, "1 1.5", "left out: ratio"),
+            (&points(8), 100, "8", "left out: ratio 32"),
+            (&points(16), 100, "", none),
+            ("[grid]\nratio = [16, 32]", 100, "", none),
+        ] {
+            let mut it = of_text(text);
+            let said = it.fit(pcpus, 1024).map_or_else(|failure| failure.message, Option::unwrap_or_default);
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{text}: {said}");
+            let left: Vec<_> = it.varying().into_iter().flat_map(|axis| axis.values).map(|it| it.0).collect();
+            assert_eq!(left.join(" "), kept, "{text} on {pcpus} pCPUs");
         }
-        let mut some_left = of_text("[[point]]\nratio = 8\n[[point]]\nratio = 32");
-        assert!(some_left.fit(100, 1024).unwrap().unwrap().contains("ratio 32"));
-        assert_eq!(some_left.points.len(), 1);
+        let mut asked = built_in("overcommit");
+        asked.apply(&Overrides { ratios: Some(vec![Ratio::whole(16)]), ..Overrides::default() }).unwrap();
+        assert_eq!(asked.fit(100, 1024).unwrap(), None, "asked for on the command line");
     }
 
     #[test]

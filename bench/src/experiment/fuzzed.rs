@@ -14,8 +14,11 @@ use crate::text::exit::Exit;
 
 pub(crate) const TARGET: Target = Target { name: "experiment", most_bytes: 256, seeds, execute };
 
+/// The built-in experiments, and a text that is refused with a command for the terminal in it.
 fn seeds() -> Vec<Vec<u8>> {
-    BUILT_IN.iter().map(|(_, text)| without_comments(text).into_bytes()).collect()
+    let commands = "format = 1\nname = \"n\"\ntitle = \"t\"\n[[arm]]\nname = \"a\"\nvm = \"loc\u{96}s\"\n";
+    let texts = BUILT_IN.iter().map(|(_, text)| without_comments(text));
+    texts.chain([commands.into()]).map(String::into_bytes).collect()
 }
 
 /// The text without comments and empty lines, which are not read and lead nowhere.
@@ -44,12 +47,6 @@ fn execute(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn a_refused_file_sends_no_commands_to_the_terminal() {
-        let arm = "[[arm]]\nname = \"a\"\nvm = \"loc\u{96}s\"\n";
-        super::execute(format!("format = 1\nname = \"n\"\ntitle = \"t\"\n{arm}").as_bytes());
-    }
-
     #[test]
     fn fuzz_experiment_any_text_is_refused_in_a_line_or_planned() {
         super::TARGET.run();

@@ -6,7 +6,6 @@ mod file;
 mod fit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-mod keys;
 pub(crate) mod measure;
 pub(crate) mod outline;
 pub(crate) mod overrides;
@@ -20,7 +19,6 @@ mod source;
 pub(crate) mod sweep;
 pub(crate) mod workload_inside;
 
-pub(crate) use contents::{Experiment, boots};
+pub(crate) use contents::{Experiment, MOST_RETRIES, WORKLOAD_INSIDE, boots};
 pub(crate) use file::{read_guest_set, summary};
-pub(crate) use keys::{MOST_RETRIES, WORKLOAD_INSIDE};
 pub(crate) use source::{BUILT_IN, Source};

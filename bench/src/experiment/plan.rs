@@ -108,44 +108,32 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
 }
 
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
+    let cell = |arm: &str, role, run, ideal| Cell {
+        id: cell_id(experiment, arm, setting),
+        arm: arm.into(),
+        role,
+        setting: setting.iter().cloned().collect(),
+        run,
+        ideal,
+    };
     let mut point = Point { ideals: vec![], arms: vec![] };
     for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
         let run = resolve(experiment, arm, setting, supply)?;
-        let ideal = if experiment.without_ideal || run.linux().is_some() {
-            None
-        } else {
-            ideal_of(experiment, &mut point.ideals, &run, setting, supply.image)
-        };
-        point.arms.push(Cell {
-            id: cell_id(experiment, &arm.name, setting),
-            arm: arm.name.clone(),
-            role: Role::Arm,
-            setting: setting.iter().cloned().collect(),
-            run,
-            ideal,
+        let has_ideal = !experiment.without_ideal && run.linux().is_none();
+        let free = if has_ideal { lock_free(&run, supply.image) } else { None };
+        let ideal = free.map(|free| {
+            let ideals = &mut point.ideals;
+            let known = ideals.iter().position(|cell| cell.run == free);
+            let at = known.unwrap_or_else(|| {
+                let serial = if ideals.is_empty() { String::new() } else { format!(" {}", ideals.len() + 1) };
+                ideals.push(cell(&format!("{LOCK_FREE}{serial}"), Role::Ideal, free, None));
+                ideals.len() - 1
+            });
+            ideals[at].id.clone()
         });
+        point.arms.push(cell(&arm.name, Role::Arm, run, ideal));
     }
     Ok(point)
-}
-
-/// Id of the lock-free cell for `run`, which is added if there is none yet.
-fn ideal_of(
-    experiment: &Experiment,
-    ideals: &mut Vec<Cell>,
-    run: &Run,
-    setting: &Setting,
-    image: &Image,
-) -> Option<String> {
-    let run = lock_free(run, image)?;
-    if let Some(cell) = ideals.iter().find(|cell| cell.run == run) {
-        return Some(cell.id.clone());
-    }
-    let serial = if ideals.is_empty() { String::new() } else { format!(" {}", ideals.len() + 1) };
-    let arm = format!("{LOCK_FREE}{serial}");
-    let id = cell_id(experiment, &arm, setting);
-    let setting = setting.iter().cloned().collect();
-    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, run, ideal: None });
-    Some(id)
 }
 
 fn cell_id(experiment: &Experiment, arm: &str, setting: &Setting) -> String {
@@ -265,24 +253,18 @@ pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
 
 /// Returns the guest with the lock-free `lock` around its work.
 fn without_lock(guest: &Guest, lock: &str) -> Guest {
-    // A guest that folds alone may lose its time to a neighbour: the ideal is one that does not.
-    let Ours {
-        patch, preempted_hint, spin_threshold, spin_rounds, lock_parameter, slice_margin, fold, ..
-    } = Ours::default();
     let mut guest = Guest { pv: Guest::default().pv, ..guest.clone() };
     if let Some(ours) = guest.ours_mut() {
-        let (lock, work) = (lock.into(), ours.clone());
-        *ours = Ours {
-            lock,
-            patch,
-            preempted_hint,
-            spin_threshold,
-            spin_rounds,
-            lock_parameter,
-            slice_margin,
-            fold,
-            ..work
-        };
+        let plain = Ours::default();
+        ours.lock = lock.into();
+        ours.patch = plain.patch;
+        ours.preempted_hint = plain.preempted_hint;
+        ours.spin_threshold = plain.spin_threshold;
+        ours.spin_rounds = plain.spin_rounds;
+        ours.lock_parameter = plain.lock_parameter;
+        ours.slice_margin = plain.slice_margin;
+        // A guest that folds alone may lose its time to a neighbour: the ideal is one that does not.
+        ours.fold = plain.fold;
     }
     guest
 }

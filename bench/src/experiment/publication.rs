@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::{built_in, experiment};
+    use crate::measure::synthetic::built_in;
 
     #[test]
     fn every_row_picks_one_figure_that_its_experiment_has() {
@@ -139,34 +139,5 @@ mod tests {
             }
         }
         assert!(names.len() > 60, "{names:?}");
-    }
-
-    #[test]
-    fn a_row_without_its_figure_is_refused_where_it_stands() {
-        const FILE: &str = "[grid]\nratio = [1, 2]\n[[arm]]\nname = 'a'\n\
-            [[compare]]\nname = 'a/a'\narm = 'a'\nbaseline = 'a'\n\
-            [publication]\nsource = 's'\nmachine = 'm'\npage = 'p'\nlike = 'LA-'\n\
-            [[published]]\nname = 'r'\nfigure = 'f'\nwhy = 'w'\n";
-        let parse = |row: &str| experiment(&format!("{FILE}{row}"));
-        let read = parse("value = [2, 2.5]\ncompare = 'a/a'\nat = { ratio = 2 }\nwithin = '5%'\n").unwrap();
-        let row = &read.published[0];
-        assert_eq!((&row.value[..], row.within, row.like.as_str()), (&[2.0, 2.5][..], 0.05, "LA-"));
-        let point = At::from([("ratio".into(), "2".into())]);
-        assert_eq!(row.ours, Ours::Ratio { compare: "a/a".into(), at: point });
-        let open = "17:1: ratio is open: several points of the grid have that figure";
-        let unknown_arm = "value = 2\narm = 'b'\nat = { ratio = 2 }\nover = { ratio = 1 }\n";
-        let wrong_letters = "value = 2\nlike = 'yes'\ncompare = 'a/a'\nat = { ratio = 2 }\n";
-        for (row, expected) in [
-            ("value = 2\ncompare = 'a/b'\nat = { ratio = 2 }\n", "17:1: unknown comparison 'a/b'"),
-            ("value = 2\ncompare = 'a/a'\n", open),
-            ("value = 2\ncompare = 'a/a'\nat = { ratio = 4 }\n", "ratio = 4 is in no [grid] or [[point]]"),
-            (unknown_arm, "17:1: unknown arm 'b'"),
-            ("value = 0\ncompare = 'a/a'\nat = { ratio = 2 }\n", "21:9: 'value' must be a number above 0"),
-            ("vaule = 2\n", "21:1: unknown key 'vaule': did you mean 'value'?"),
-            (wrong_letters, "17:1: like: write three letters"),
-        ] {
-            let message = parse(row).unwrap_err().message;
-            assert!(message.contains(expected), "{row}{message}");
-        }
     }
 }

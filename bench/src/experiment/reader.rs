@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
-use super::keys;
+use super::contents::{self, Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
 use super::outline::{OutlineComparison, OutlineControl};
 use super::robust::{MOST_POINTS, POINTS};
 use super::schema;
@@ -119,7 +118,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
-        self.number(key, keys::BLOCKS)
+        self.number(key, contents::BLOCKS)
     }
 
     pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
@@ -162,7 +161,7 @@ impl<'a> Reader<'a> {
         Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
     }
 
-    /// All keys that are settings, and those of [`keys::BOOT`], which boot a kernel. There are none but those `known`.
+    /// All keys that are settings, and those of [`contents::BOOT`], which boot a kernel. There are none but those `known`.
     pub(super) fn settings(&self, known: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
         self.finish(known)?;
@@ -201,11 +200,11 @@ impl<'a> Reader<'a> {
 
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
     fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
-        let what = if key == keys::NOPVSPIN { "true or false" } else { "a text in quotes" };
+        let what = if key == contents::NOPVSPIN { "true or false" } else { "a text in quotes" };
         match node.get_ref() {
             _ if !boots(key) => self.scalar(node),
-            DeValue::Boolean(flag) if key == keys::NOPVSPIN => Ok(flag.to_string()),
-            DeValue::String(text) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
+            DeValue::Boolean(flag) if key == contents::NOPVSPIN => Ok(flag.to_string()),
+            DeValue::String(text) if key != contents::NOPVSPIN => Ok(text.clone().into_owned()),
             _ => Err(self.complain(&node.span(), format!("'{key}' must be {what}"))),
         }
     }

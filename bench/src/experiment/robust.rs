@@ -17,60 +17,48 @@ impl Experiment {
     /// Adds the machines that `--robust` asks for, or else `[robust]`; that section adds none to a first look, whose few seeds could
     /// not tell.
     pub(super) fn add_machines_like(&mut self, overrides: &Overrides) -> Result<()> {
-        const KEY: &str = "machine";
         let (points, section) = match (overrides.robust, self.robust.clone()) {
             (Some(points), _) => (points, None),
             (None, Some((points, section))) if !overrides.quick => (points, Some(section)),
             _ => return Ok(()),
         };
-        let complain = |message: String| {
-            Err(match &section {
-                Some(section) => self.source.complain(Some(section), format!("[robust]: {message}")),
-                None => Failure::usage(format!("--robust: {message}")),
-            })
-        };
-        // The advice is about what was given.
-        let advice = |of_file: &'static str, of_flag: &'static str| match section {
-            Some(_) => of_file,
-            None => of_flag,
-        };
+        self.follow_machines(points, section.is_some()).map_err(|message| match &section {
+            Some(section) => self.source.complain(Some(section), format!("[robust]: {message}")),
+            None => Failure::usage(format!("--robust: {message}")),
+        })
+    }
+
+    /// Has `points` machines like it follow each machine. The advice is about what was given: `of_file` or a flag.
+    fn follow_machines(&mut self, points: u32, of_file: bool) -> std::result::Result<(), String> {
+        const KEY: &str = "machine";
         let given = |key| self.settings.settings.given(key).map(ToString::to_string);
         if given("engine").as_deref() != Some("sim") {
-            let advice = advice("set engine = \"sim\" in [settings]", "--set engine=sim");
-            return complain(format!("only simulated machines have guesses: {advice}"));
+            let advice = if of_file { "set engine = \"sim\" in [settings]" } else { "--set engine=sim" };
+            return Err(format!("only simulated machines have guesses: {advice}"));
         }
-        if section.is_none() && self.comparisons.is_empty() {
-            return complain("this experiment compares nothing".into());
+        if !of_file && self.comparisons.is_empty() {
+            return Err("this experiment compares nothing".into());
         }
         if self.blocks < LEAST_BLOCKS {
-            let blocks = self.blocks;
-            return complain(format!("{blocks} blocks are too few seeds: at least {LEAST_BLOCKS}"));
+            return Err(format!("{} blocks are too few seeds: at least {LEAST_BLOCKS}", self.blocks));
         }
         // Its runs would be of one machine under the names of all.
-        if let Err(error) = self.is_set_by_none(&[KEY]) {
-            return complain(format!("all arms need the same {KEY}: {error}"));
+        self.is_set_by_none(&[KEY]).map_err(|error| format!("all arms need the same {KEY}: {error}"))?;
+        if !self.axes.iter().any(|axis| axis.key == KEY) {
+            let in_file = "set a machine in [settings], or machines in [grid]";
+            let machine = given(KEY).ok_or(if of_file { in_file } else { "--set machine=NAME" })?;
+            self.axes.insert(0, Axis { key: KEY.into(), values: vec![(machine, None)] });
+            self.settings.settings.forget(KEY);
+            self.settings.places.retain(|(key, _)| key != KEY);
         }
-        let in_axes = self.axes.iter().position(|axis| axis.key == KEY);
-        let at = match (in_axes, given(KEY)) {
-            (Some(at), _) => at,
-            (None, Some(machine)) => {
-                self.axes.insert(0, Axis { key: KEY.into(), values: vec![(machine, None)] });
-                self.settings.settings.forget(KEY);
-                self.settings.places.retain(|(key, _)| key != KEY);
-                0
-            }
-            (None, None) => {
-                let advice =
-                    advice("set a machine in [settings], or machines in [grid]", "--set machine=NAME");
-                return complain(advice.into());
-            }
-        };
         let like = |(machine, place): &(String, Option<_>)| {
             let others =
                 (1..=points).map(|number| (machines::name_like(machine, number, points), place.clone()));
             std::iter::once((machine.clone(), place.clone())).chain(others).collect::<Vec<_>>()
         };
-        self.axes[at].values = self.axes[at].values.iter().flat_map(like).collect();
+        for axis in self.axes.iter_mut().filter(|axis| axis.key == KEY) {
+            axis.values = axis.values.iter().flat_map(like).collect();
+        }
         Ok(())
     }
 }
@@ -122,8 +110,6 @@ mod tests {
             (None, 4, &both, SECTION, "4 blocks are too few seeds"),
             (None, 5, sim, SECTION, "set a machine in [settings]"),
             (None, 5, &both, &format!("{SECTION}{c}"), &format!("x.toml:8:1: [robust]: {same_machine}")),
-            (None, 5, "", "[robust]\npoints = 3\n", "'points' must be a whole number from 4 to 200"),
-            (None, 5, "", "[robust]\npionts = 3\n", "unknown key 'pionts'"),
             (Some(4), 5, "", &compared, "only simulated machines have guesses: --set engine=sim"),
             (Some(4), 5, sim, &compared, "--set machine=NAME"),
             (Some(4), 5, &both, "", "this experiment compares nothing"),

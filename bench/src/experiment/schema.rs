@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{self, MOST_RETRIES};
+use super::contents::{self, MOST_RETRIES};
 use super::measure::Measure;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
@@ -173,15 +173,15 @@ fn robust() -> Map<String, Json> {
     }))
 }
 
-/// With what boots a kernel: [`keys::BOOT`].
+/// With what boots a kernel: [`contents::BOOT`].
 fn with_boot(mut keys: Map<String, Json>) -> Map<String, Json> {
     keys.extend(object(json!({
         "kernel": text("Boot this kernel instead of our own guest; relative to this file"),
         "initrd": text("Its initial RAM disk; relative to this file"),
-        (keys::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
-        (keys::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
+        (contents::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
+        (contents::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
         "marker": text("A piece of a line of its console that says: user space is there [default: Run /]"),
-        (keys::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
+        (contents::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
     })));
     keys
 }
@@ -191,7 +191,7 @@ fn grid() -> Map<String, Json> {
     let keys = with_boot(settings()).into_iter();
     let mut grid: Map<String, Json> = keys.map(|(key, schema)| (key, list(schema))).collect();
     // No words for a command line are a choice.
-    grid[keys::CMDLINE]["items"]["minLength"] = 0.into();
+    grid[contents::CMDLINE]["items"]["minLength"] = 0.into();
     grid
 }
 
@@ -211,7 +211,7 @@ fn flag(description: &str) -> Json {
 }
 
 fn blocks(description: &str) -> Json {
-    let (least, most) = keys::BLOCKS.into_inner();
+    let (least, most) = contents::BLOCKS.into_inner();
     json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
 }
 
@@ -261,34 +261,108 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_refuses_is_against_the_schema() {
+    fn kernels_that_vary_keep_to_the_schema() {
         let kernels = "[grid]\nkernel = ['a', 'b']\ncmdline = ['', 'c']\nnopvspin = [true, false]\n";
         for good in [ARM.to_owned(), format!("{kernels}{ARM}only = {{ kernel = 'a' }}\n")] {
             assert_eq!(complaints(&format!("{MINIMAL}{good}")), [""; 0], "{good}");
         }
-        for (wrong, arm) in [
-            ("blokcs = 5\n", ARM),
-            ("[settings]\nhodl = '1us'\n", ARM),
-            ("[[point]]\nhodl = '1us'\n", ARM),
-            ("[grid]\nratoi = [1]\n", ARM),
-            ("", "[[arm]]\nname = 'a'\nlokc = 'tas'\n"),
-            ("", "[[arm]]\nname = 'a'\nonly = { ratoi = 1 }\n"),
-            ("[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'a'\nfo = 'lock-cpu'\n", ARM),
-            ("[control]\narm = 'a'\nratoi = 1\n", ARM),
-            ("[quick]\nblokcs = 1\n", ARM),
-            ("blocks = 0\n", ARM),
-            ("[settings]\nhold = 5\n", ARM),
-            ("[settings]\nhold = '5'\n", ARM),
-            ("[settings]\nvcpus = 'many'\n", ARM),
-            ("[settings]\nsched = 'linux'\n", ARM),
-            ("[grid]\nratio = [1, 1]\n", ARM),
-            ("[grid]\nratio = 1\n", ARM),
-            ("[grid]\nkernel = ['']\n", ARM),
-            ("[grid]\nnopvspin = ['true']\n", ARM),
-            ("", ""),
-        ] {
-            assert!(experiment(&format!("{wrong}{arm}")).is_err(), "{wrong}");
-            assert_ne!(complaints(&format!("{MINIMAL}{wrong}{arm}")), [""; 0], "{wrong}");
+    }
+
+    /// Lines of files, behind the first three and before an arm `tas`, and how the complaint about them begins. Those before the empty line
+    /// are against the schema, too.
+    const REFUSED: &str = "\
+blokcs = 5 => 4:1: unknown key 'blokcs'
+blocks = 0 => 4:10: 'blocks' must be a whole number from 1 to 100000
+retry-disturbed = -1 => 4:19: 'retry-disturbed' must be a whole number from 0 to 100
+target-precision = '5' => 4:20: target-precision: write a percentage, such as 2%
+max-time = '5' => 4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s
+[settings]|hodl = '1us' => 5:1: unknown key 'hodl': did you mean 'hold'?
+[settings]|hold = 5 => 5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s
+[settings]|hold = '5' => 5:8: hold: '5' has no unit
+[settings]|vcpus = 'many' => 5:9: vcpus:
+[settings]|sched = 'linux' => 5:9: sched:
+[settings]|nopvspin = 'yes' => 5:12: 'nopvspin' must be true or false
+[[point]]|hodl = '1us' => 5:1: unknown key 'hodl'
+[grid]|ratoi = [1] => 5:1: unknown key 'ratoi'
+[grid]|ratio = 5 => 5:1: 'ratio' must be a list, such as [1, 2]
+[grid]|ratio = [1, 1] => 5:13: 1 stands in the list twice
+[grid]|kernel = [''] => 5:11: 'kernel' must be a text in quotes
+[grid]|kernel = [3] => 5:11: 'kernel' must be a text in quotes
+[grid]|nopvspin = ['true'] => 5:13: 'nopvspin' must be true or false
+[[arm]]|name = 'a'|lokc = 'tas' => 6:1: unknown key 'lokc'
+[grid]|ratio = [1]|[[arm]]|name = 'a'|only = { ratoi = 1 } => 8:10: unknown key 'ratoi': did you mean 'ratio'?
+[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'|fo = 'lock-cpu' => 8:1: unknown key 'fo'
+[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'|of = 'figure:A' => 8:6: a name that is not
+[control]|arm = 'tas'|ratoi = 1 => 6:1: unknown key 'ratoi'
+[quick]|blokcs = 1 => 5:1: unknown key 'blokcs'
+[robust]|pionts = 3 => 5:1: unknown key 'pionts'
+[robust]|points = 3 => 5:10: 'points' must be a whole number from 4 to 200
+
+[settings]|hold = [1] => 5:8: a number, or a text in quotes, is expected here
+[settings]|vcpus = 12|ratio = 2 => 6:1: ratio stands against vcpus: both say how many vCPUs there are
+[settings]|ratio = 8|[grid]|ratio = [1, 2] => 5:1: ratio is in [grid] too
+[settings]|vcpus = 8|[grid]|ratio = [1, 2] => 5:1: vcpus stands against ratio: both say how many vCPUs there are, in [grid]
+[settings]|kernel = 'old'|[grid]|kernel = ['new'] => 5:10: kernel is in [grid] too
+[settings]|hold = '1us'|[[point]]|hold = '1us' => 5:1: hold is in [[point]] too
+[settings]|\"\\u0007\" = 1 => 5:1: a control character, which no name or value has
+[settings]|workload-inside = 'bench' => 5:19: 'workload-inside': it begins
+[[point]]|hold = '1us'|[[point]]|think = '1us' => 6:1: all [[point]]s must set the same settings, in the same order
+[[point]]|ratio = 1|[grid]|ratio = [1] => 4:1: ratio is in [grid] too
+[[point]]|initrd = 'initrd' => 4:1: this is for arms that have a 'kernel'
+[grid]|vcpus = [2, 4]|ratio = [1] => 6:10: ratio stands against vcpus: both say how many vCPUs there are
+[grid]|guests = [2, 4]|vm = ['lock=tas'] => 6:7: vm stands against guests: both say how many guests there are
+[grid]|cmdline = ['a', 'b'] => 5:12: this is for arms that have a 'kernel'
+[[arm]]|name = \"a\\u001b]0;b\" => 5:8: a control character, which no name or value has
+[[arm]]|lock = 'tas' => 4:1: 'name' is missing here
+[[arm]]|name = 'a'|[[arm]]|name = 'a' => 7:8: two arms are called 'a'
+[[arm]]|name = 'Lock free' => 5:8: 'Lock free' is the name of cells without a lock: give the arm another
+[[arm]]|name = 'a'|initrd = 'initrd' => 6:10: this is for arms that have a 'kernel'
+[[arm]]|name = 'a'|nopvspin = true => 6:12: this is for arms that have a 'kernel'
+[[arm]]|name = 'a'|kernel = 'old' => 8:8: arm 'tas' has no kernel, where others have one
+[grid]|ratio = [1]|[[arm]]|name = 'a'|only = { ratio = 2 } => \
+    8:18: ratio = 2 is in no [grid] or [[point]], so that there is no such cell
+[grid]|ratio = [1]|[[arm]]|name = 'a'|[control]|arm = 'a'|ratio = 2 => 10:9: ratio = 2 is in no [grid] or [[point]]
+[[arm]]|name = 'a'|vm = 'lock=tas; name=b,lock=tas'|[control]|arm = 'a / b' => 8:7: unknown arm 'a / b': there is a, tas
+[[compare]]|name = 'c'|arm = 'tsa'|baseline = 'tas' => 6:7: unknown arm 'tsa': did you mean 'tas'?
+[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'|[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas' => \
+    1:1: two [[compare]] are called 'c'
+[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'|of = 'figure:x' => \
+    1:1: comparison 'c': only arms with a 'kernel' print figures
+[settings]|kernel = 'k'|[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas' => \
+    1:1: comparison 'c': of kernels, figures are compared
+[grid]|ratio = [1]|[[arm]]|name = 'a'|[quick]|ratio = 4 => 9:1: ratio is in [grid] too
+[grid]|ratio = [1]|[[arm]]|name = 'a'|[quick]|grid = { ratio = [1, 3] } => \
+    9:22: ratio = 3 is not in [grid], of which --quick takes a part
+{ROW}|vaule = 2 => 21:1: unknown key 'vaule': did you mean 'value'?
+{ROW}|value = 0|compare = 'a/a'|at = { ratio = 2 } => 21:9: 'value' must be a number above 0
+{ROW}|value = 2|like = 'yes'|compare = 'a/a'|at = { ratio = 2 } => 17:1: like: write three letters
+{ROW}|value = 2|compare = 'a/b'|at = { ratio = 2 } => 17:1: unknown comparison 'a/b'
+{ROW}|value = 2|compare = 'a/a' => 17:1: ratio is open: several points of the grid have that figure
+{ROW}|value = 2|compare = 'a/a'|at = { ratio = 4 } => 23:16: ratio = 4 is in no [grid] or [[point]]
+{ROW}|value = 2|arm = 'b'|at = { ratio = 2 }|over = { ratio = 1 } => 17:1: unknown arm 'b'
+[quick]|arms = ['tsa'] => 5:9: unknown arm 'tsa': did you mean 'tas'?
+[quick]|arms = [1] => 5:9: 'arms' must be a list of names
+";
+
+    /// The beginning of a published row that is compared with a ratio.
+    const ROW: &str = "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
+        [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'";
+
+    #[test]
+    fn what_the_reader_refuses_is_located_and_against_the_schema() {
+        let (both, reader_alone) = REFUSED.split_once("\n\n").expect("two parts");
+        let rows = both.lines().map(|row| (row, true)).chain(reader_alone.lines().map(|row| (row, false)));
+        for (row, is_against_schema) in rows {
+            let (lines, expected) = row.split_once(" => ").expect("a row has two parts");
+            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace("{ROW}", ROW).replace('|', "\n"));
+            let message = experiment(&rest).unwrap_err().message;
+            assert!(message.starts_with(&format!("x.toml:{expected}")), "{row}\n{message}");
+            if is_against_schema {
+                assert_ne!(complaints(&format!("{MINIMAL}{rest}")), [""; 0], "{row}");
+            }
         }
+        let none = experiment("").unwrap_err().message;
+        assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
+        assert_ne!(complaints(MINIMAL), [""; 0]);
     }
 }

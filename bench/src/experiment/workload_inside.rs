@@ -128,38 +128,4 @@ mod tests {
             assert_eq!(on_command_line(line), None, "{line}");
         }
     }
-
-    #[test]
-    fn a_workload_runs_on_threads_of_the_kernel_unless_it_says_otherwise() {
-        for (text, more) in [
-            ("run --lock ticket", " --engine threads --sched host"),
-            ("run --engine threads --sched vmm", ""),
-            ("run --sched vmm", " --engine threads"),
-            ("run --engine kvm", ""),
-        ] {
-            assert_eq!(WorkloadInside::read(text).unwrap().words.join(" "), format!("{text}{more}"));
-        }
-    }
-
-    #[test]
-    fn what_cannot_run_inside_is_refused_before_a_kernel_boots() {
-        for (text, complaint) in [
-            ("", "it begins with 'run'"),
-            ("bench overcommit", "it begins with 'run'"),
-            ("run --lock 'ticket", "a quote has no end"),
-            ("run --trace x", "'--trace'"),
-            ("run --format json", "'--format'"),
-            ("run --hold never", "never"),
-            ("run --guests 2", "one guest"),
-            ("run --vm lock=ticket", "one guest"),
-            ("run --lock file:a.o", "a lock object is a file of this host"),
-        ] {
-            let message = WorkloadInside::read(text).map(|_| ()).unwrap_err();
-            assert!(message.contains(complaint) && message.lines().count() == 1, "{text}: {message}");
-        }
-        let four = |text: &str| WorkloadInside::read(text).unwrap().check(4);
-        assert_eq!(four("run --lock ticket --cpus 0-3 --ratio 2"), Ok(()));
-        assert!(four("run --lock tickt").unwrap_err().contains("did you mean 'ticket'"));
-        assert!(four("run --cpus 4").unwrap_err().starts_with("--cpus: "));
-    }
 }

@@ -13,38 +13,31 @@ use crate::host::probe;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CpuChoice {
     List(CpuList),
-    /// All that the process may use, siblings included.
-    All,
-    /// One of each core, by either of two words.
-    Cores(&'static str),
-    Node(u32),
-    /// The cores that share the last level of cache, counted by their lowest CPU.
-    Llc(u32),
-    /// The cores that the kernel's `isolcpus` names.
-    Isolated,
+    /// One of [`WORDS`], and the number behind those that end in a colon.
+    Word(&'static str, u32),
 }
 
-const WORDS: &str = "all, cores, no-smt, node:N, llc:N, isolated, or a list such as 0,2-3";
+/// In this order: all that the process may use, siblings included; one of each core, by either of two words; the cores of a node; those
+/// that share the last level of cache, counted by their lowest CPU; those that the kernel's `isolcpus` names.
+const WORDS: [&str; 6] = ["all", "cores", "no-smt", "node:", "llc:", "isolated"];
 
 impl FromStr for CpuChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number =
-            |number: &str| number.parse().map_err(|_| format!("'{text}' needs a number, such as node:0"));
-        let no_cpus = || Err(format!("'{text}' names no CPUs: write {WORDS}"));
-        match text.split_once(':') {
-            Some(("node", node)) => Ok(Self::Node(number(node)?)),
-            Some(("llc", llc)) => Ok(Self::Llc(number(llc)?)),
-            Some(_) => no_cpus(),
-            None => match text {
-                "all" => Ok(Self::All),
-                "cores" => Ok(Self::Cores("cores")),
-                "no-smt" => Ok(Self::Cores("no-smt")),
-                "isolated" => Ok(Self::Isolated),
-                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => no_cpus(),
-                list => list.parse().map(Self::List),
+        let start = text.split_inclusive(':').next().unwrap_or_default();
+        match WORDS.into_iter().find(|word| *word == start) {
+            Some(word) if word.ends_with(':') => match text[word.len()..].parse() {
+                Ok(number) => Ok(Self::Word(word, number)),
+                Err(_) => Err(format!("'{text}' needs a number, such as node:0")),
             },
+            Some(word) => Ok(Self::Word(word, 0)),
+            None if start.ends_with(':') || text.starts_with(|first: char| first.is_ascii_alphabetic()) => {
+                Err(format!(
+                    "'{text}' names no CPUs: write all, cores, no-smt, node:N, llc:N, isolated, or a list such as 0,2-3"
+                ))
+            }
+            None => text.parse().map(Self::List),
         }
     }
 }
@@ -53,11 +46,8 @@ impl fmt::Display for CpuChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::List(list) => list.fmt(f),
-            Self::All => f.write_str("all"),
-            Self::Cores(word) => f.write_str(word),
-            Self::Node(node) => write!(f, "node:{node}"),
-            Self::Llc(llc) => write!(f, "llc:{llc}"),
-            Self::Isolated => f.write_str("isolated"),
+            Self::Word(word, number) if word.ends_with(':') => write!(f, "{word}{number}"),
+            Self::Word(word, _) => f.write_str(word),
         }
     }
 }
@@ -67,16 +57,16 @@ impl CpuChoice {
     pub(crate) fn here(&self, allowed: &CpuList) -> Result<CpuList, String> {
         match self {
             Self::List(list) => cpulist::check_allowed(list, allowed).map(|()| list.clone()),
-            Self::All => Ok(allowed.clone()),
-            _ => host().as_ref().map_err(Clone::clone)?.choose(self, allowed),
+            Self::Word("all", _) => Ok(allowed.clone()),
+            Self::Word(..) => host().as_ref().map_err(Clone::clone)?.choose(self, allowed),
         }
     }
 
     /// The CPUs of a simulated machine, which has `all`.
     pub(crate) fn simulated(&self, all: &CpuList) -> Result<CpuList, String> {
         match self {
-            Self::List(_) | Self::All => self.here(all),
-            _ => Err(format!(
+            Self::List(_) | Self::Word("all", _) => self.here(all),
+            Self::Word(..) => Err(format!(
                 "'{self}' is about this host: list CPUs of the simulated machine, which has {all}"
             )),
         }
@@ -86,7 +76,7 @@ impl CpuChoice {
 /// The CPUs of this host that runs use by default, of which the process may use `allowed`: one of each core, or all where cores are
 /// not known.
 pub(crate) fn by_default(allowed: &CpuList) -> CpuList {
-    CpuChoice::Cores("cores").here(allowed).unwrap_or_else(|_| allowed.clone())
+    CpuChoice::Word("cores", 0).here(allowed).unwrap_or_else(|_| allowed.clone())
 }
 
 /// Says which CPUs [`by_default`] leaves out, if any, and if runs on this host use `all_cpus` of which some are these.
@@ -122,43 +112,35 @@ fn host() -> &'static Result<Topology, String> {
 
 impl Topology {
     fn read(root: &Path) -> Result<Self, String> {
-        let numbers = |folder: &Path, name: &str| -> Vec<u32> {
-            let entries = probe::names(folder);
+        let numbers = |folder: &str, name: &str| -> Vec<u32> {
+            let entries = probe::names(root.join(folder));
             let numbers = entries.iter().filter_map(|entry| entry.strip_prefix(name)?.parse().ok());
             let mut numbers: Vec<u32> = numbers.collect();
             numbers.sort_unstable();
             numbers
         };
-        let list = |path: &Path| {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            text.trim().parse::<CpuList>().map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let cpu_root = root.join("cpu");
+        let list = |path: String| CpuList::read(&root.join(path));
         let (mut siblings, mut llcs) = (BTreeMap::new(), Vec::new());
-        for cpu in numbers(&cpu_root, "cpu") {
-            let folder = cpu_root.join(format!("cpu{cpu}"));
+        for cpu in numbers("cpu", "cpu") {
+            let (topology, cache) = (format!("cpu/cpu{cpu}/topology"), format!("cpu/cpu{cpu}/cache"));
             // A CPU that is offline has no topology.
-            if !folder.join("topology").exists() {
+            if !root.join(&topology).exists() {
                 continue;
             }
-            siblings.insert(cpu, list(&folder.join("topology/thread_siblings_list"))?);
+            siblings.insert(cpu, list(format!("{topology}/thread_siblings_list"))?);
             let level = |index: &u32| {
-                let text = std::fs::read_to_string(folder.join(format!("cache/index{index}/level")));
-                text.ok().and_then(|text| text.trim().parse::<u32>().ok())
+                probe::text(root.join(format!("{cache}/index{index}/level"))).ok()?.parse::<u32>().ok()
             };
-            let last = numbers(&folder.join("cache"), "index").into_iter().max_by_key(level);
-            let sharing =
-                last.and_then(|index| list(&folder.join(format!("cache/index{index}/shared_cpu_list"))).ok());
+            let last = numbers(&cache, "index").into_iter().max_by_key(level);
+            let sharing = last.and_then(|index| list(format!("{cache}/index{index}/shared_cpu_list")).ok());
             llcs.extend(sharing.filter(|sharing| sharing.0[0] == cpu));
         }
         if siblings.is_empty() {
-            return Err(format!("{}: no CPU has a topology there", cpu_root.display()));
+            return Err(format!("{}: no CPU has a topology there", root.join("cpu").display()));
         }
-        let node_root = root.join("node");
-        let of_node = |node: u32| Some((node, list(&node_root.join(format!("node{node}/cpulist"))).ok()?));
-        let nodes = numbers(&node_root, "node").into_iter().filter_map(of_node).collect();
-        Ok(Self { siblings, nodes, llcs, isolated: list(&cpu_root.join("isolated")).ok() })
+        let of_node = |node: u32| Some((node, list(format!("node/node{node}/cpulist")).ok()?));
+        let nodes = numbers("node", "node").into_iter().filter_map(of_node).collect();
+        Ok(Self { siblings, nodes, llcs, isolated: list("cpu/isolated".into()).ok() })
     }
 
     /// The first of each core's CPUs that are among `cpus`.
@@ -176,19 +158,19 @@ impl Topology {
             |what: &str, there: String| format!("'{choice}': this host has no such {what}; it has {there}");
         let of = match choice {
             CpuChoice::List(list) => list,
-            CpuChoice::All | CpuChoice::Cores(_) => allowed,
-            CpuChoice::Node(node) => self.nodes.get(node).ok_or_else(|| {
+            CpuChoice::Word("node:", node) => self.nodes.get(node).ok_or_else(|| {
                 let nodes: Vec<_> = self.nodes.keys().map(|node| format!("node:{node}")).collect();
                 missing("node with CPUs", if nodes.is_empty() { "none".into() } else { nodes.join(", ") })
             })?,
-            CpuChoice::Llc(llc) => self
-                .llcs
-                .get(*llc as usize)
-                .ok_or_else(|| missing("cache", format!("{}, from llc:0 on", self.llcs.len())))?,
-            CpuChoice::Isolated => self
-                .isolated
-                .as_ref()
-                .ok_or("'isolated': this host isolates no CPUs (boot it with isolcpus=LIST)")?,
+            CpuChoice::Word("llc:", llc) => {
+                let llc = self.llcs.get(*llc as usize);
+                llc.ok_or_else(|| missing("cache", format!("{}, from llc:0 on", self.llcs.len())))?
+            }
+            CpuChoice::Word("isolated", _) => {
+                let none = "'isolated': this host isolates no CPUs (boot it with isolcpus=LIST)";
+                self.isolated.as_ref().ok_or(none)?
+            }
+            CpuChoice::Word(..) => allowed,
         };
         let cpus: Vec<u32> = of.0.iter().copied().filter(|cpu| allowed.0.contains(cpu)).collect();
         if cpus.is_empty() {
@@ -252,22 +234,5 @@ mod tests {
         assert!(said("llc:4", "0-15").contains("it has 4, from llc:0 on"), "{}", said("llc:4", "0-15"));
         assert!(said("isolated", "0-3").contains("taskset -c 6-7,14-15"), "{}", said("isolated", "0-3"));
         assert!(Topology::read(Path::new("/proc/none")).unwrap_err().contains("no CPU has a topology"));
-    }
-
-    #[test]
-    fn what_is_no_choice_is_refused_in_a_line() {
-        for text in ["core", "node", "node:", "node:x", "socket:1", "llc:-1", "", "0-", "ALL"] {
-            let error = text.parse::<CpuChoice>().unwrap_err();
-            assert!(!error.contains('\n') && error.starts_with('\''), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_simulated_machine_has_no_words_of_this_host() {
-        let all: CpuList = "0-127".parse().unwrap();
-        let cpus = |text: &str| text.parse::<CpuChoice>().unwrap().simulated(&all);
-        assert_eq!(cpus("0-63").unwrap().0.len(), 64);
-        assert_eq!(cpus("all").unwrap(), all);
-        assert!(cpus("cores").unwrap_err().contains("0-127"));
     }
 }

@@ -1,11 +1,13 @@
 //! CPU lists as perf, taskset and cgroups write them: `0,2-3`.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::host::probe;
 use crate::text::exit::{Failure, Result};
 
 /// Host CPUs, ascending, without repetition, never empty.
@@ -31,6 +33,13 @@ impl FromStr for CpuList {
         cpus.sort_unstable();
         cpus.dedup();
         Ok(Self(cpus))
+    }
+}
+
+impl CpuList {
+    /// The list in a file of the kernel's.
+    pub(crate) fn read(path: &Path) -> std::result::Result<Self, String> {
+        probe::text(path)?.parse::<Self>().map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 

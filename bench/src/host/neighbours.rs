@@ -64,13 +64,10 @@ fn used() -> BTreeMap<u32, Process> {
     others.filter_map(|pid| Some((pid, parse(&String::from_utf8_lossy(&read(pid)?))?))).collect()
 }
 
-/// Reads `/proc/PID/stat`. The name may hold anything, so the fields are counted from its closing bracket: user and system time are
-/// fields 14 and 15, the CPU is field 39.
+/// Reads `/proc/PID/stat`: user and system time are fields 14 and 15, the CPU is field 39.
 fn parse(stat: &str) -> Option<Process> {
-    let (head, fields) = stat.rsplit_once(')')?;
-    let name = printable(head.split_once('(')?.1);
-    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let name = printable(stat.rsplit_once(')')?.0.split_once('(')?.1);
+    let field = |number| probe::stat_field(stat, number)?.parse::<u64>().ok();
     Some(Process { name, ticks: field(14)? + field(15)?, last_cpu: u32::try_from(field(39)?).ok()? })
 }
 

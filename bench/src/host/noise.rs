@@ -127,17 +127,20 @@ fn others_share((before, after): (Ticks, Ticks), own: f64, offered: f64) -> f64 
 }
 
 fn own_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32) + children_cpu_time()
+    now(ClockId::ProcessCPUTime) + children_cpu_time()
+}
+
+fn now(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// Returns the CPU time of children that have ended, such as a QEMU.
 fn children_cpu_time() -> Duration {
     let stat = probe::text("/proc/self/stat").unwrap_or_default();
-    // After the name, which may hold anything: state is field 3, the children's user and system time are 16 and 17.
-    let fields =
-        stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace().skip(13).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    // Their user and system time.
+    let ticks: u64 =
+        [16, 17].iter().filter_map(|it| probe::stat_field(&stat, *it)?.parse::<u64>().ok()).sum();
     TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
@@ -225,8 +228,7 @@ impl Stops {
 
 /// By a clock that goes on while the host is suspended.
 fn elapsed() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    now(ClockId::Boottime)
 }
 
 /// The kernel's count of what the calling thread did.

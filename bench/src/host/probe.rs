@@ -31,6 +31,11 @@ pub(crate) fn field(path: &str, name: &str) -> Answer {
         .ok_or_else(|| format!("{path}: no line '{name}'"))
 }
 
+/// A field of the text of `/proc/PID/stat`. The name may hold anything, so the fields are counted from its bracket, which ends field 2.
+pub(crate) fn stat_field(stat: &str, number: usize) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)
+}
+
 pub(crate) fn has_cpu_flag(flag: &str) -> Answer<bool> {
     Ok(field("/proc/cpuinfo", "flags")?.split_ascii_whitespace().any(|each| each == flag))
 }

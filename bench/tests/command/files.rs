@@ -7,14 +7,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Ended, FINISHED, HALTKICK, SIMULATED, TINY, apply, assert_valid, command, end_of, ends,
-    kvm_trial, read, records, refuses, scratch, shell, trial, written,
+    CELLS_PER_BLOCK, Ended, FINISHED, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends,
+    kvm_trial, read, records, refuses, scratch, shell, simulated, trial, written,
 };
 
 /// The tiny experiment on a simulated machine.
 fn experiment(within: &str) -> String {
-    let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"\nwindow = \"1ms\"";
-    written(format!("{within}/s.toml"), TINY.replace("window = \"10ms\"", machine))
+    written(format!("{within}/s.toml"), simulated())
 }
 
 #[apply(trial)]

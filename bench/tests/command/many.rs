@@ -65,7 +65,7 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Check {
 }
 
 /// Two nodes have done together what all vCPUs did, and each of them has done a part.
-fn nodes_add_up(record: &Value) {
+pub(crate) fn nodes_add_up(record: &Value) {
     let figures = &record["figures"];
     assert!(figures["node_2_vcpus"].is_null(), "two nodes: {figures}");
     let of =

@@ -86,15 +86,6 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
 }
 
 #[apply(trial)]
-fn check_says_in_ktap_that_a_broken_lock_is_not_ok() -> Check {
-    let broken = planted(&scratch("planted-formats"), "queue", &["LATE_LINK"])?;
-    let slowly = "--engine threads --trust-image --time 1m --watchdog 2s --format ktap";
-    let ktap = haltkick(&format!("check {broken} {slowly}")).with(&[5, 6]).prints(&["\nnot ok "]);
-    assert!(ktap.out.starts_with("KTAP version 1\n1.."), "{ktap}");
-    Ok(())
-}
-
-#[apply(trial)]
 fn judge_makes_one_directory_of_all_that_is_said_of_a_lock() -> Check {
     // Names with spaces stay single words of every part.
     let directory = scratch("planted judge");

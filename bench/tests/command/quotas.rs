@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::support::{
-    Check, Ended, FINISHED, Failed, HALTKICK, apply, assert_complete, end_of, ends, refuses, shell, skip,
-    trial, words,
+    Check, Ended, FINISHED, Failed, HALTKICK, apply, assert_complete, end_of, ends, shell, skip, trial, words,
 };
 
 /// A control group of the test's own, which ends with it.
@@ -74,21 +73,7 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
 }
 
 #[apply(trial)]
-fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Check {
-    for (more, says) in [
-        (
-            "--sched host --quota 20ms/10ms",
-            "-p CPUQuota=200% -p CPUQuotaPeriodSec=10ms haltkick ...`, with --quota inherited",
-        ),
-        ("--sched vmm --quota inherited", "only under sched host: use that"),
-        ("--sched host --quota 1ms/2ms --engine qemu", "--quota: QEMU's vCPUs have none: use engine kvm"),
-        (
-            "--sched host --quota inherited --engine sim --machine skylake-8s --host linux-6.12",
-            "--quota: the model of a host has none: use sched vmm",
-        ),
-    ] {
-        refuses(&format!("run {more}"), says);
-    }
+fn a_quota_that_no_group_has_ends_with_advice() -> Check {
     // This test's own group may have one.
     if haltkick_vmm::inherited_quota().is_ok_and(|quota| quota.is_some()) {
         return skip("this test runs under a quota itself");

@@ -6,25 +6,9 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Signal, TINY, apply, assert_complete, assert_valid, command, eventually, finished, json,
-    kvm_trial, read, records, refusal, refuses, run_tiny, runs, scratch, started, tiny, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, assert_complete, assert_valid, command, eventually, finished, json,
+    kvm_trial, read, records, refuses, run_tiny, runs, scratch, started, tiny, trial, written,
 };
-
-#[apply(trial)]
-fn an_output_directory_that_is_taken_or_cannot_be_written_is_refused() {
-    let directory = scratch("taken");
-    let [file, manifest] =
-        ["file", "manifest.json"].map(|name| written(format!("{directory}/{name}"), "precious"));
-    for (path, expected) in [
-        (&*file, &*format!("output directory {file}: ")),
-        ("/proc/haltkick", "output directory /proc/haltkick: "),
-        (&directory, "already holds an experiment"),
-    ] {
-        refuses(&format!("bench overcommit --output {path}"), expected);
-    }
-    assert_eq!((read(file), read(manifest)), ("precious".into(), "precious".into()));
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
-}
 
 #[apply(kvm_trial)]
 fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
@@ -44,31 +28,6 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
     let names = fs::read_dir(&results).unwrap().flatten().map(|file| file.file_name());
     let left_over: Vec<_> = names.filter(|name| name.to_string_lossy().contains("partial")).collect();
     assert!(left_over.is_empty(), "{left_over:?}");
-}
-
-#[apply(trial)]
-fn what_has_no_end_or_is_no_regular_file_is_not_read() {
-    let directory = scratch("endless");
-    let results = format!("{directory}/results");
-    fs::create_dir(&results).unwrap();
-    symlink("/dev/zero", format!("{results}/manifest.json")).unwrap();
-    let of_kernels = |name: &str, kernel: &str, initrd: &str| {
-        let text = include_str!("../../../examples/kernels/pv.toml");
-        let text = text.replace("\"vmlinuz\"", kernel).replace("\"initrd.cpio\"", initrd);
-        written(format!("{directory}/{name}"), text)
-    };
-    fs::File::create(format!("{directory}/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
-    let kernel = of_kernels("kernel.toml", "\"huge\"", "\"kernel.toml\"");
-    let initrd = of_kernels("initrd.toml", "\"kernel.toml\"", "\"huge\"");
-    let huge = "huge: it has 1099511627776 bytes, and 3221225472 are the most";
-    for (line, expected) in [
-        ("bench /dev/zero", "/dev/zero: it has more than 1048576 bytes, which are the most"),
-        (&format!("report {results}"), "manifest.json: it is no regular file"),
-        (&format!("bench {kernel}"), huge),
-        (&format!("bench {initrd}"), huge),
-    ] {
-        refuses(line, expected);
-    }
 }
 
 #[apply(kvm_trial)]
@@ -94,18 +53,6 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     refuses(&report, "runs.jsonl: it is no regular file");
-}
-
-#[apply(kvm_trial)]
-fn directories_of_different_experiments_are_not_compared_or_merged() {
-    let first = run_tiny("different");
-    let (experiment, other) = tiny("different-other");
-    fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\"")).unwrap();
-    finished(&format!("bench {experiment} --blocks 1 --output {other}"));
-    for line in [format!("compare {first} {other}"), format!("merge {first} {other} --output /nowhere")] {
-        let message = refusal(&line);
-        assert!(message.contains("'tiny'") && message.contains("'other'"), "{message}");
-    }
 }
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::many::nodes_add_up;
 use crate::results::wait_for_records;
 use crate::support::{
-    SIMULATED, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, records,
-    refuses, scratch, started, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, placed,
+    records, refuses, scratch, simulated, started, trial, written,
 };
 
 /// A run of a millisecond on four pCPUs.
@@ -60,28 +61,22 @@ fn a_simulated_record_holds_its_machine_and_is_valid() {
 
 #[apply(trial)]
 fn each_vcpu_leaves_after_its_own_operations() {
-    let run = |more: &str| {
-        let each =
-            "run --engine sim --machine nehalem-2s --cpus 0-2 --vcpus 3 --no-ideal --think 100ns --each 100";
-        ends(0, &format!("{each} {more} --format json")).json()
-    };
-    // Sections under one lock take as long as it is held, one after the other.
-    let section_ns = |more: &str| {
-        let record = run(more);
-        let figure = |key: &str| record["figures"][key].as_f64().expect("it is measured");
-        for vcpu in record["per_vcpu"].as_array().unwrap() {
-            assert_eq!(vcpu["acquisitions"], 100, "{more}");
-        }
+    let run =
+        "run --engine sim --machine nehalem-2s --cpus 0-2 --vcpus 3 --no-ideal --think 100ns --each 100";
+    // Sections under one lock take as long as it is held, one after the other; readers are inside together.
+    for (work, section_ns) in [
+        ("line-lock --lock ticket --hold 0ns", 0.0..400.0),
+        ("line-lock --lock ticket --hold 1us", 1000.0..1400.0),
+        ("line-lock-read --lock rwsem --hold 1us", 0.0..800.0),
+        ("line-add --lock none", 0.0..100.0),
+    ] {
+        let record = ends(0, &format!("{run} --format json --workload {work}")).json();
+        let vcpus = record["per_vcpu"].as_array().unwrap();
+        assert!(vcpus.iter().all(|vcpu| vcpu["acquisitions"] == 100), "{work}: {vcpus:?}");
         assert_eq!(record["settings"]["work_sections"], 300);
-        figure("completion_ns") / 300.0
-    };
-    let [free, held] =
-        ["0ns", "1us"].map(|hold| section_ns(&format!("--workload line-lock --lock ticket --hold {hold}")));
-    assert!(free < 400.0 && (1000.0..1400.0).contains(&held), "{free} ns, {held} ns");
-    let shared = section_ns("--workload line-lock-read --lock rwsem --hold 1us");
-    assert!(shared < 800.0, "readers are inside together: {shared} ns");
-    assert!(section_ns("--workload line-add --lock none") < 100.0, "no hold");
-    refuses("run --engine sim --machine nehalem-2s --each 5", "--each");
+        let took_ns = record["figures"]["completion_ns"].as_f64().expect("it is measured") / 300.0;
+        assert!(section_ns.contains(&took_ns), "{work}: {took_ns} ns");
+    }
 }
 
 #[apply(trial)]
@@ -89,59 +84,12 @@ fn a_record_adds_up_what_each_node_did() {
     // The second CPU is the first of the second socket of 15 cores.
     let run = "run --engine sim --no-ideal --machine ivybridge-ex-4s --cpus 0,15 --vcpus 5 --duration 1ms";
     let record = haltkick(&format!("{run} --format json")).json();
-    let figures = &record["figures"];
-    let of =
-        |key: &str| [0, 1].map(|node| figures[format!("node_{node}_{key}")].as_u64().expect("two nodes"));
-    assert_eq!(of("vcpus"), [3, 2]);
-    assert_eq!(of("acquisitions").iter().sum::<u64>(), figures["acquisitions"], "{figures}");
-    let of_vcpus = |first: usize| -> u64 {
-        let vcpus = record["per_vcpu"].as_array().unwrap().iter().skip(first).step_by(2);
-        vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
-    };
-    assert_eq!(of("run_ns"), [of_vcpus(0), of_vcpus(1)]);
+    nodes_add_up(&record);
+    let vcpus = ["node_0_vcpus", "node_1_vcpus"].map(|figure| &record["figures"][figure]);
+    assert_eq!(vcpus, [3, 2], "{}", record["figures"]);
     haltkick(run).prints(&["by node", "by 3 vCPUs, 1: "]);
     let one = self::record("--machine ivybridge-ex-4s");
     assert!(one["figures"]["node_0_vcpus"].is_null() && one["why"]["node_*_vcpus"].is_string());
-}
-
-#[apply(trial)]
-fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
-    let file = format!("{}/here.toml", scratch("bad-machine"));
-    for (more, hint) in [
-        ("sim --machine ivybridge-ex-4", "unknown machine 'ivybridge-ex-4': did you mean 'ivybridge-ex-4s'?"),
-        ("sim", "--machine: engine sim simulates a machine: name one of `haltkick list machines`"),
-        ("threads --machine milan-1s", "--machine: only engine sim simulates a machine: use engine sim"),
-        (&format!("sim --machine {file}"), "No such file"),
-    ] {
-        refuses(&format!("run --engine {more}"), hint);
-    }
-    let record = self::record("--machine nehalem-2s");
-    let good = machine_file(&record);
-    written(file.clone(), good.replacen("format = 1", "format = 2", 1));
-    let said = ends(2, &format!("run --engine sim --machine {file}"));
-    let said = said.says(&[&file, "format 2 is unknown: this version reads format 1"]);
-    assert!(said.out.is_empty(), "{said}");
-}
-
-#[apply(trial)]
-fn what_no_simulated_machine_can_do_is_refused() {
-    for (more, reason) in [
-        ("--sched host", "--sched: a simulated machine needs a model of the host"),
-        ("--host linux-7.3", "--host: the VMM schedules: use sched host"),
-        ("--sched host --host linux-7.4", "did you mean 'linux-7.3'?"),
-        ("--sched host --host cfs-2015 --deschedule holder", "--deschedule: the model"),
-        ("--ple gap=256", "--ple: only a model of a host has pause-loop exits: use sched host, and host"),
-        ("--sched host --host linux-7.3 --ple gap=256 --pause-exits off", "--ple: pause-exits is off"),
-        ("--sched host --host linux-7.3 --ring 3 --ple gap=256", "--ple: Intel's pause loops exit in ring 0"),
-        ("--sched host --host linux-7.3 --from 1ms", "--from: only the VMM's own scheduler"),
-        ("--from 1s", "--from: 1s is beyond the window"),
-        ("--from 1ms/1001ms", "--from: 1.001s is beyond the window"),
-        ("--from 0s/1ms --min-sections 9", "--from: the window cannot grow"),
-        ("--from 2ms/1ms", "--from: the guest goes at 1ms and comes at 2ms"),
-        ("--cpus 0-16", "CPU 16"),
-    ] {
-        refuses(&format!("run --engine sim --machine nehalem-2s {more}"), reason);
-    }
 }
 
 #[apply(trial)]
@@ -198,50 +146,13 @@ fn two_guests_on_one_machine_leave_a_record_each() {
     }
 }
 
-const TWICE: &str = r#"
-format = 1
-name = "twice"
-title = "A lock and itself"
-blocks = 3
-[settings]
-engine = "sim"
-machine = "nehalem-2s"
-cpus = "0-3"
-ratio = 2
-window = "1ms"
-warmup = "1ms"
-lock = "qspinlock"
-pv = "on"
-[[arm]]
-name = "a"
-[[arm]]
-name = "b"
-[[compare]]
-name = "b/a"
-arm = "b"
-baseline = "a"
-"#;
-
-/// Runs that experiment into a directory. What is in the way of a verdict from three blocks is no matter here.
-fn twice(name: &str, more: &str) -> String {
-    let (experiment, results) = twice_in(name, TWICE);
-    finished(&format!("bench {experiment} --output {results} {more}"));
-    results
-}
-
-/// That experiment's file, and a place for its results.
-fn twice_in(name: &str, text: &str) -> (String, String) {
-    let path = scratch(name);
-    (written(format!("{path}/twice.toml"), text), format!("{path}/results"))
-}
-
 #[apply(trial)]
 fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     let record = record("--machine nehalem-2s");
     let text = machine_file(&record);
     let machine = written(format!("{}/machine.toml", scratch("changed-machine-file")), text);
-    let experiment = TWICE.replace("\"nehalem-2s\"", &format!("\"{machine}\""));
-    let (experiment, results) = twice_in("changed-machine", &experiment);
+    let experiment = simulated().replace("\"cascadelake-2s\"", &format!("\"{machine}\""));
+    let (experiment, results) = placed("changed-machine", &experiment);
     let resume = format!("bench --resume {results}");
     finished(&format!("bench {experiment} --output {results}"));
     cut(&results, 4);
@@ -267,44 +178,40 @@ fn whole_findings(results: &str) -> Vec<Value> {
 
 #[apply(trial)]
 fn any_number_of_cells_at_a_time_write_the_same_records() {
-    let results = [1, 2, 7].map(|jobs| twice(&format!("{jobs}-at-a-time"), &format!("--jobs {jobs}")));
+    // Two arms with one lock.
+    let text = simulated().replace("lock = \"tas\"", "lock = \"qspinlock\"\npv = \"on\"");
+    let results = [1, 2, 7].map(|jobs| {
+        let (experiment, results) = placed(&format!("{jobs}-at-a-time"), &text);
+        finished(&format!("bench {experiment} --output {results} --jobs {jobs}"));
+        results
+    });
     let [in_turn, two, seven] = results.each_ref().map(|results| whole_findings(results));
-    assert_eq!(in_turn.len(), 3 * 3);
+    assert_eq!(in_turn.len(), 3 * CELLS_PER_BLOCK);
     assert_eq!((&two, &seven), (&in_turn, &in_turn));
     // An arm differs from itself by nothing, and each block from others by its seed.
     let summary = json(format!("{}/summary.json", results[0]));
     let comparison = &summary["comparisons"][0];
     assert_eq!(comparison["ratio"]["hodges_lehmann"], 1.0, "{comparison}");
     assert_eq!(comparison["per_block"], json!([1.0, 1.0, 1.0]), "{comparison}");
-    let of_arm = in_turn.iter().filter(|record| record["place"]["arm"] == "a");
-    let counts: BTreeSet<_> = of_arm.map(|record| record["figures"]["acquisitions"].to_string()).collect();
+    let of_cell = in_turn.iter().filter(|record| record["place"]["cell_id"] == "pv_ratio-2");
+    let counts: BTreeSet<_> = of_cell.map(|record| record["figures"]["acquisitions"].to_string()).collect();
     assert!(counts.len() > 1, "every block has another seed: {counts:?}");
 }
 
 #[apply(trial)]
-fn only_simulated_cells_run_at_the_same_time() {
-    let machine = "engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0-3\"";
-    let measured = TWICE.replace(machine, "engine = \"threads\"");
-    assert_ne!(measured, TWICE);
-    let (experiment, results) = twice_in("measured-jobs", &measured);
-    let bench = format!("bench {experiment} --output {results}");
-    refuses(&format!("{bench} --jobs 2"), "--jobs: only simulated cells run at the same time");
-    assert!(!std::fs::exists(&results).unwrap(), "nothing was begun");
-    refuses(&format!("{bench} --jobs 0"), "--jobs");
-}
-
-#[apply(trial)]
 fn ctrl_c_keeps_the_records_that_come_first_and_shows_their_table() {
-    let whole = whole_findings(&twice("never-interrupted", "--jobs 1"));
-    let (experiment, results) = twice_in("interrupted-simulation", TWICE);
+    let (experiment, results) = placed("interrupted-simulation", &simulated());
+    let whole = format!("{results}-whole");
+    finished(&format!("bench {experiment} --output {whole}"));
+    let whole = whole_findings(&whole);
     let bench = format!("bench {experiment} --blocks 1000 --jobs 3 --output {results}");
     let mut bench = started(&mut command(&bench));
     wait_for_records(&results, 2);
     bench.signal(Signal::INT);
-    bench.ended().with(&[130]).prints(&["A lock and itself"]);
+    bench.ended().with(&[130]).prints(&["A tiny experiment"]);
     let kept = whole_findings(&results);
     assert_eq!(json(format!("{results}/summary.json"))["runs"], kept.len());
-    assert!((2..3000).contains(&kept.len()), "{} records", kept.len());
+    assert!((2..1000 * CELLS_PER_BLOCK).contains(&kept.len()), "{} records", kept.len());
     for (index, record) in kept.iter().enumerate() {
         assert_eq!(record["place"]["order_index"], index, "none is left out");
     }
@@ -351,27 +258,4 @@ x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]
         "message": "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)",
     });
     assert_eq!((&record["trusted"], &record["warnings"]), (&json!(false), &json!([warning])));
-}
-
-#[apply(trial)]
-fn what_is_no_schedule_is_refused_in_one_line() {
-    let directory = scratch("no-schedule");
-    let file = written(format!("{directory}/x.txt"), "1.5: sched_switch: vcpu0 nonsense\n");
-    let text = "CPU 0/KVM-9 [000] 1.5: sched_switch: CPU 0/KVM:9 [120] R ==> x:1 [120]\n\
-                x-1 [000] 1.6: sched_switch: x:1 [120] S ==> CPU 0/KVM:9 [120]\n";
-    let good = written(format!("{directory}/good.txt"), text);
-    let long = "--engine sim --machine nehalem-2s --cpus 0-1 --ratio 1 --window 200ms";
-    for (line, expected) in [
-        (format!("{SIMULATED} --ratio 1 --schedule /nonexistent"), "--schedule: /nonexistent: No such file"),
-        (format!("{SIMULATED} --ratio 1 --schedule {file}"), "x.txt: line 1: a switch without ==>"),
-        (format!("{SIMULATED} --schedule {good}"), "use one guest with 2 vCPUs at most"),
-        (format!("--schedule {good}"), "only engine sim"),
-        (format!("{long} --schedule {good}"), "use a shorter window"),
-    ] {
-        refuses(&format!("run {line}"), expected);
-    }
-    let text = "format = 1\nname = 'x'\ntitle = 'x'\nblocks = 1\n[settings]\nengine = 'sim'\nmachine = 'nehalem-2s'\n\
-                schedule = '/nonexistent'\n[[arm]]\nname = 'a'\nlock = 'tas'\n[control]\narm = 'a'\n";
-    let experiment = written(format!("{directory}/x.toml"), text);
-    ends(3, &format!("bench {experiment} --dry-run")).says(&["/nonexistent"]);
 }

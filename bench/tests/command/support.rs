@@ -65,7 +65,7 @@ impl Ended {
     /// Values on standard output, one a line.
     #[track_caller]
     pub(crate) fn jsons(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+        jsons(&self.out)
     }
 }
 
@@ -322,10 +322,21 @@ ratio = 2
 /// Cells of one block: at each ratio a lock-free one and two arms, and the second half of the A/A pair.
 pub(crate) const CELLS_PER_BLOCK: usize = 7;
 
-/// A directory of this test's own with the tiny experiment in it: the experiment, and a place for results.
-pub(crate) fn tiny(name: &str) -> (String, String) {
+/// That experiment on two simulated CPUs: needs no KVM.
+pub(crate) fn simulated() -> String {
+    let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"\nwindow = \"1ms\"";
+    TINY.replace("window = \"10ms\"", machine)
+}
+
+/// A directory of this test's own with an experiment in it: its file, and a place for results.
+pub(crate) fn placed(name: &str, text: &str) -> (String, String) {
     let path = scratch(name);
-    (written(format!("{path}/tiny.toml"), TINY), format!("{path}/results"))
+    (written(format!("{path}/experiment.toml"), text), format!("{path}/results"))
+}
+
+/// The tiny experiment in such a directory.
+pub(crate) fn tiny(name: &str) -> (String, String) {
+    placed(name, TINY)
 }
 
 /// Results of the tiny experiment.
@@ -336,8 +347,11 @@ pub(crate) fn run_tiny(name: &str) -> String {
 }
 
 pub(crate) fn records(results: &str) -> Vec<Value> {
-    let text = read(format!("{results}/runs.jsonl"));
-    text.lines().map(|line| serde_json::from_str(line).expect("every line is a record")).collect()
+    jsons(&read(format!("{results}/runs.jsonl")))
+}
+
+fn jsons(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 
 /// Leaves the first `records` of a directory, as if nothing had been recorded after them.

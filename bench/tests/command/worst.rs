@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::objects::compiled;
-use crate::support::{
-    Check, Ended, apply, assert_valid, ends, haltkick, read, refuses, scratch, trial, written,
-};
+use crate::support::{Check, Ended, apply, assert_valid, ends, haltkick, read, scratch, trial, written};
 
 const MACHINE: &str = "--machine nehalem-2s --cpus 0-1 --slice 200us --format json";
 
@@ -125,23 +123,4 @@ fn two_preemptions_that_hurt_only_together_are_found() {
     assert!(members.len() == 2 && together > apart + 0.4, "{pair:#}");
     let again = same(&format!("{output}/{}", pair["replay"].as_str().expect("a file")));
     assert_eq!(again["lost"].as_f64(), Some(together), "{again:#}");
-}
-
-#[apply(trial)]
-fn what_cannot_be_preempted_is_refused() {
-    let there = scratch("worst-there");
-    let bad = written(format!("{there}/file.toml"), "format = 1\n");
-    refuses("worst --lock mcs", "--machine: name one of");
-    refuses(&format!("worst --replay {bad}"), "missing field");
-    refuses("worst --replay /nonexistent.toml", "--replay: /nonexistent.toml");
-    for (more, expected) in [
-        ("--lock mcs --engine kvm", "--engine: only a simulated machine"),
-        ("--lock none", "--lock: no vCPU holds"),
-        ("--lock mcs --sched host --host linux-6.12 --take pcpu", "--take: a model of a host's scheduler"),
-        ("--lock mcs --for 1s", "--for: a preemption lasts 100ms"),
-        ("--lock mcs --work 1s", "--work:"),
-        (&format!("--lock mcs --output {there}"), "is there already"),
-    ] {
-        refuses(&format!("worst --machine nehalem-2s {more}"), expected);
-    }
 }
