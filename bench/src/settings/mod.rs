@@ -2,7 +2,6 @@
 //! that can run here.
 
 pub(crate) mod choices;
-pub(crate) mod deschedule;
 mod flags;
 pub(crate) mod linux;
 pub(crate) mod machines;

@@ -15,7 +15,6 @@ use machine::MACHINE;
 use super::choices::{
     self, AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, SHARES, STAMPS, SWITCH,
 };
-use super::deschedule;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use crate::text::quantity::MemorySize;
@@ -49,10 +48,10 @@ const HOSTILITY: &[Setting] = &[
     .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
-    .sets_run(|run, value| run.deschedule = value.by(deschedule::read))
+    .sets_run(|run, value| run.deschedule = value.by(choices::deschedule))
     .recorded_as("deschedule", |it| {
         given(
-            it.run.deschedule.as_ref().map(deschedule::written),
+            it.run.deschedule.as_ref().map(choices::written_deschedule),
             "no vCPU was to be descheduled on purpose",
         )
     }),
@@ -266,8 +265,6 @@ const WORKLOAD: &[Setting] = &[
         .recorded("settings.work_sections"),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .default("leave")
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
         .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
@@ -284,8 +281,6 @@ const WORKLOAD: &[Setting] = &[
     .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
     number("long-one-in", "One section in this many, chosen at random, is long; 0: none")
         .default("0")
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.long_one_in = value.to())
         .behind("long-hold")
         .recorded_as("long_one_in", |it| told(it.ours.shape.long_one_in)),
@@ -404,7 +399,6 @@ const WORKLOAD: &[Setting] = &[
     .recorded_as("footprint_lines", |it| told(it.ours.shape.footprint_lines)),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
-        .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.to())
         .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
@@ -431,7 +425,6 @@ const WORKLOAD: &[Setting] = &[
     .sets_ours(|ours, value| ours.shape.read_percent = value.by(choices::percent))
     .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
-        .only_in(WorkloadFlags::IS_SHAPED)
         .behind("read-share")
         .recorded_as("read_hold_ns", |it| {
             told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
@@ -468,7 +461,6 @@ const MEASURING: &[Setting] = &[
     .linux(Linux::Used)
     .recorded_as("window_ns", |it| told(ns(it.run.window))),
     number("min-turns", "Turns of every vCPU in the window at least")
-        .default("0")
         .behind("window")
         .recorded("settings.window_ns"),
     other(
@@ -536,7 +528,6 @@ const SEVERAL_GUESTS: &[Setting] = &[
         given(it.guest.presence.map(|presence| ns(presence.from)), "the guest was there all the time")
     }),
     time("until", "When the guest gets no pCPU any longer until the window closes")
-        .of_guest()
         .behind("from")
         .recorded_as("until_ns", |it| {
             given(
