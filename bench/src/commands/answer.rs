@@ -53,7 +53,7 @@ struct Assumption {
 
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let Question::Pv = args.question;
-    let asked = completed(&args.settings)?;
+    let asked = completed(args.settings.clone())?;
     // It has a parent directory, which the process may write in.
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
@@ -94,7 +94,7 @@ fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> 
     if is_by_host && asked.given("host").is_none() {
         given.push(("host", HOSTS[0]));
     }
-    completed(&with(asked, &given)?)
+    completed(asked.clone().with(given).map_err(Failure::usage)?)
 }
 
 /// Runs the experiment and tells the answer. Fails where too many runs are invalid for any answer, unless `--anyway` bears them.
@@ -173,7 +173,7 @@ fn on_machines_like_it(
 }
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
-fn completed(asked: &Settings) -> Result<Settings> {
+fn completed(asked: Settings) -> Result<Settings> {
     let is_given = |key| asked.given(key).is_some();
     let mut missing = vec![];
     if !is_given("sched") {
@@ -182,14 +182,7 @@ fn completed(asked: &Settings) -> Result<Settings> {
     if !is_given("slice") && !is_given("host") {
         missing.push(("slice", SLICES[0]));
     }
-    with(asked, &missing)
-}
-
-fn with(asked: &Settings, more: &[(&str, &str)]) -> Result<Settings> {
-    let mut asked = asked.clone();
-    let mut set = more.iter().map(|(key, value)| (key, asked.set(key, value)));
-    set.try_for_each(|(key, set)| set.map_err(|error| Failure::usage(format!("{key}: {error}"))))?;
-    Ok(asked)
+    asked.with(missing).map_err(Failure::usage)
 }
 
 fn is_simulated(asked: &Settings) -> bool {
@@ -439,7 +432,7 @@ mod tests {
     }
 
     fn asked(text: &str) -> Settings {
-        completed(&given(text)).unwrap()
+        completed(given(text)).unwrap()
     }
 
     /// What is known where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.

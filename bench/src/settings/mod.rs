@@ -48,6 +48,14 @@ impl Settings {
         Ok(())
     }
 
+    /// The settings with these, too, which are given as text.
+    pub(crate) fn with<'a>(
+        mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, String> {
+        pairs.into_iter().try_for_each(|(key, value)| self.set(key, value)).map(|()| self)
+    }
+
     /// Takes back the value of a setting, by its name in files.
     pub(crate) fn forget(&mut self, name: &str) {
         self.values.remove(name);

@@ -178,14 +178,11 @@ impl Job<'_> {
 
     /// Settings of a trial. Those of the command line hold for all trials.
     fn settings(&self, trial: &Trial, seed: u64) -> Result<Settings> {
-        let mut settings = Settings::default();
-        for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
-            settings.set(key, &value).map_err(Failure::usage)?;
-        }
-        for (key, value) in trial.settings() {
-            // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
-            settings.set(key, value).unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
-        }
+        let seed = seed.to_string();
+        let settings = Settings::default().with([("lock", &*self.lock), ("seed", &*seed)]);
+        // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
+        let settings = settings.map_err(Failure::usage)?.with(trial.settings());
+        let mut settings = settings.unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
         let is_simulated = settings.given("engine").is_some_and(|engine| engine.text() == "sim");
         if let Some(least) = self.least_slice.get().filter(|_| !is_simulated)
             && settings.given("slice").is_some_and(|slice| slice.time() < least.0)

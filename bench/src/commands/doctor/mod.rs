@@ -121,10 +121,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
 /// The built-in image, and a run of it on this host with these settings.
 fn plain_run(given: &[(&str, &str)]) -> Result<(Image, Run)> {
     let (image, allowed) = (Image::embedded(), cpulist::allowed()?);
-    let mut settings = Settings::default();
-    for (key, value) in given {
-        settings.set(key, value).map_err(Failure::internal)?;
-    }
+    let settings = Settings::default().with(given.iter().copied()).map_err(Failure::internal)?;
     let run = settings
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.about, wrong.message)))?;

@@ -216,10 +216,7 @@ impl Asked {
             if changes.iter().any(|(name, _)| given.given(name).is_some()) {
                 continue;
             }
-            let mut settings = self.settings.clone();
-            for (name, value) in *changes {
-                settings.set(name, value).map_err(Failure::internal)?;
-            }
+            let settings = self.settings.clone().with(changes.iter().copied()).map_err(Failure::internal)?;
             // A context that the lock does not allow is left out.
             if let Ok(run) = resolved(&settings, &self.image) {
                 self.contexts.push((settings, run));
