@@ -22,7 +22,6 @@ Examples:
   haltkick check my_lock.c --engine threads --trust-image
       without /dev/kvm, with the object's code in this process";
 
-/// Options of `haltkick check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
@@ -65,7 +64,6 @@ Examples:
 Each part is a command of its own, which is printed before it runs: check, bench judge twice, and worst. The exit code is that of
 the check if it found a fault; otherwise it is that of the first part that failed, or 0.";
 
-/// Options of `haltkick judge`.
 #[derive(Args, Debug)]
 pub(crate) struct JudgeArgs {
     /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
@@ -121,7 +119,6 @@ pub(crate) enum TakeChoice {
     Pcpu,
 }
 
-/// Options of `haltkick worst`.
 #[derive(Args, Debug)]
 pub(crate) struct WorstArgs {
     /// How long a vCPU is off its pCPU; 0s: it only leaves its guest and comes back

@@ -173,7 +173,6 @@ Examples:
   haltkick run --kernel vmlinuz --vcpus 2 --workload-inside 'run --lock qspinlock --ratio 4'
       a lock on threads of that kernel, whose scheduler is the one under test";
 
-/// Options of `haltkick run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -292,7 +291,6 @@ Exit code 7:
   arm at a setting.) With --strict one invalid run suffices.
   After --quick, validity is a note and the code is 0; scripts add --strict.";
 
-/// Options of `haltkick bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// A built-in experiment (`haltkick list experiments`) or a file
@@ -326,7 +324,6 @@ Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Where ot
 and asks a simulated machine like this host instead (exit code 7); --anyway goes on. Ctrl-C ends it with the answer so far
 (exit code 130).";
 
-/// Options of `haltkick answer`.
 #[derive(Args, Debug)]
 pub(crate) struct AnswerArgs {
     /// Question to be answered by an experiment
@@ -366,7 +363,6 @@ Examples:
   haltkick top results --once --format json
       one frame, for programs";
 
-/// Options of `haltkick top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// The directory of an experiment that is under way, or the process number of a single run; its setting `live` is on
@@ -390,7 +386,6 @@ Examples:
   haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
       two arms of one directory, as ratios within its blocks";
 
-/// Options of `haltkick compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
     /// The baseline: a directory, or DIR:ARM
@@ -427,7 +422,6 @@ pub(crate) enum ComparisonFormat {
     Junit,
 }
 
-/// Options of `haltkick report`.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// A directory that `haltkick bench` or `haltkick merge` made
@@ -464,7 +458,6 @@ Example:
   haltkick merge part1 part2 --output both
       one experiment, run on two CPUs at the same time";
 
-/// Options of `haltkick merge`.
 #[derive(Args, Debug)]
 pub(crate) struct MergeArgs {
     /// Directories of the same experiment
@@ -487,7 +480,6 @@ Examples:
   haltkick reproduce qspinlock --output results
       one seed; the same command again completes what the directory holds and prints its table";
 
-/// Options of `haltkick reproduce`.
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
     /// Experiments to run [default: all that have published figures]
@@ -515,7 +507,6 @@ pub(crate) enum ReproducedOn {
     Sim,
 }
 
-/// Options of `haltkick doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// How to print the findings
@@ -532,7 +523,6 @@ pub(crate) struct DoctorArgs {
     pub(crate) write_host: Option<PathBuf>,
 }
 
-/// Options of `haltkick list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     /// Kind of things to list [default: print these words]
@@ -564,7 +554,6 @@ pub(crate) enum Listed {
     Figures,
 }
 
-/// Options of `haltkick schema`.
 #[derive(Args, Debug)]
 pub(crate) struct SchemaArgs {
     /// The file format
@@ -597,15 +586,4 @@ pub(crate) enum SchemaOf {
     Doctor,
     /// The output of `haltkick list --format json`
     List,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definitions_are_consistent() {
-        use clap::CommandFactory as _;
-        Cli::command().debug_assert();
-    }
 }

@@ -164,14 +164,11 @@ fn nearest_point(text: &str, line: usize) -> Option<String> {
 
 /// A name like `TailPublished` as `tail-published`.
 fn kebab(name: &str) -> String {
-    let mut text = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !text.is_empty() {
-            text.push('-');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
+    let parted = name.chars().flat_map(|letter| {
+        let dash = letter.is_ascii_uppercase().then_some('-');
+        dash.into_iter().chain([letter.to_ascii_lowercase()])
+    });
+    parted.skip(1).collect()
 }
 
 #[cfg(test)]
