@@ -99,12 +99,6 @@ impl Settings {
         }
     }
 
-    /// Returns the given value, or the table's default.
-    fn value(&self, setting: &'static Setting) -> Option<Value> {
-        let default = || Some(setting.read(setting.default?).expect("a test reads every default"));
-        self.given(setting.name).cloned().or_else(default)
-    }
-
     /// The locks that they name, one for each guest at most.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
         let each = self.given("vm").map_or(&[][..], Value::guests);

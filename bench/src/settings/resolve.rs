@@ -81,8 +81,8 @@ impl Settings {
         let (warmup, window) = (Duration::ZERO, Duration::ZERO);
         let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
-            if let (Apply::Run(apply), Some(value)) = (&setting.apply, self.value(setting)) {
-                apply(&mut run, &value);
+            if let (Apply::Run(apply), Some(value)) = (&setting.apply, self.given(setting.name)) {
+                apply(&mut run, value);
             }
         }
         if matches!(run.engine, Engine::Qemu(_)) && self.given("sched").is_none() {
@@ -102,8 +102,8 @@ impl Settings {
         let seed = self.given("seed").map_or(Guest::default().seed, Value::to);
         let mut ours = Ours { lock, ..Ours::default() };
         for setting in table::all() {
-            if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.value(setting)) {
-                apply(&mut ours, &value);
+            if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.given(setting.name)) {
+                apply(&mut ours, value);
             }
         }
         self.check_workload(&ours.workload, pv, image)?;
@@ -384,6 +384,17 @@ mod tests {
         let ours = library.guests[0].ours_mut().unwrap();
         (ours.shape.long_hold_ns, ours.shape.read_hold_ns) = (ns(ours.hold), ns(ours.hold));
         assert_eq!(resolved, library);
+        for setting in table::all() {
+            let Some(written) = setting.default.map(|default| setting.read(default).unwrap()) else {
+                continue;
+            };
+            match setting.apply {
+                Apply::Run(apply) => apply(&mut library, &written),
+                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), &written),
+                Apply::Combined => {}
+            }
+        }
+        assert_eq!(resolved, library, "those that the table writes");
     }
 
     #[test]

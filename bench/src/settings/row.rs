@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{Known, OurGuest, Ours, Run, WorkloadFlags};
+use haltkick_vmm::{Known, OurGuest, Ours, Run, Span, WorkloadFlags};
 use serde_json::Value as Json;
 
 use super::choices::{Offer, SWITCH};
@@ -21,7 +21,7 @@ pub(crate) struct Setting {
     /// Words of `-h` about it, with an example; `None`: only `--help` has it.
     pub(crate) short_help: Option<&'static str>,
     pub(crate) kind: Kind,
-    /// Its default, as it would be written; `None`: decided by other settings, or none.
+    /// Its default, as it would be written; `None`: that of the library, which the record tells, or none.
     pub(crate) default: Option<&'static str>,
     /// Its default in the help, where that is not what would be written.
     pub(crate) help_default: Option<&'static str>,
@@ -134,10 +134,27 @@ impl Setting {
     }
 
     pub(super) fn help_text(&self) -> String {
-        match self.help_default.or(self.default) {
+        match self.help_default.map(String::from).or_else(|| self.default_text()) {
             Some(default) => format!("{} [default: {default}]", self.help),
             None => self.help.to_owned(),
         }
+    }
+
+    /// Its default as it would be written.
+    pub(super) fn default_text(&self) -> Option<String> {
+        let library = Run::default();
+        let told = match (self.default, &self.apply, &self.in_record) {
+            (Some(written), ..) => return Some(written.into()),
+            (None, Apply::Run(_) | Apply::Ours(_), InRecord::As(_, told)) => told(library.our(0)).ok()?,
+            _ => return None,
+        };
+        Some(match (&self.kind, told) {
+            (Kind::Share, percent) => format!("{percent}%"),
+            (_, Json::Bool(is_on)) => SWITCH.of(is_on).into(),
+            (_, Json::String(text)) => text,
+            (_, ns) if self.is_time() => Span(Duration::from_nanos(ns.as_u64()?)).to_string(),
+            (_, number) => number.to_string(),
+        })
     }
 }
 
@@ -157,7 +174,7 @@ macro_rules! setters {
 setters! {
     /// One that people type: `-h` shows it with these words.
     fn typed(words: &'static str) { short_help = Some(words) }
-    /// The default as it would be written.
+    /// The default as it would be written, where the record of a run by default does not tell it.
     fn default(written: &'static str) { default = Some(written) }
     /// The default as the help tells it.
     fn default_in_help(words: &'static str) { help_default = Some(words) }

@@ -86,22 +86,18 @@ const HOSTILITY: &[Setting] = &[
          which sections ask for that: kernel (all), or user (short ones of the workload mixed), \
          as in 50us/user",
     )
-    .default("0s")
     .sets_run(|run, value| run.rules.grace = value.time())
     .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
-        .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
         .recorded_as("slice_margin_ns", |it| told(ns(it.ours.slice_margin))),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
-        .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
         .recorded_as("kick_yield", |it| told(it.run.rules.kick_yields)),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
-    .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
     .recorded_as("attribution", |it| told(it.run.attribution)),
 ];
@@ -133,7 +129,6 @@ const LOCK: &[Setting] = &[
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a \
          table)",
     )
-    .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
     .recorded_as("patch", |it| told(it.ours.patch)),
     word(
@@ -143,7 +138,6 @@ const LOCK: &[Setting] = &[
          host's scheduler: auto, kvm or bpf, as in on/bpf",
         &SWITCH,
     )
-    .default("on")
     .of_guest()
     .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
     .recorded_as("preempted_hint", |it| told(it.ours.preempted_hint)),
@@ -169,7 +163,6 @@ const LOCK: &[Setting] = &[
         "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
         &FLAG_WRITERS,
     )
-    .default("auto")
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
     .behind("preempted-hint")
     .recorded("settings.preempted_flag"),
@@ -179,14 +172,12 @@ const LOCK: &[Setting] = &[
         Kind::SpinThreshold,
         "How long a paravirtual waiter spins before it sleeps; linux: 2^15 rounds, as Linux does",
     )
-    .default("20us")
     .of_guest()
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.by(choices::spin_threshold);
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
     number("lock-parameter", "The number that a lock object gets from hk_parameter()")
-        .default("0")
         .within(0..=u32::MAX as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_parameter = value.to())
@@ -195,7 +186,6 @@ const LOCK: &[Setting] = &[
 
 const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
-        .default("critical-section")
         .of_guest()
         .sets_ours(|ours, value| {
             // Its name until 0.1.0.
@@ -211,7 +201,6 @@ const WORKLOAD: &[Setting] = &[
          such as 1us/20%",
     )
     .typed("Work inside a critical section: --hold 500ns")
-    .default("1us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .sets_ours(|ours, value| ours.hold = value.time())
@@ -224,13 +213,11 @@ const WORKLOAD: &[Setting] = &[
          these times (or times between arrivals) are distributed",
     )
     .typed("Work between two critical sections: --think 5us")
-    .default("2us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .sets_ours(|ours, value| ours.think = value.time())
     .recorded_as("think_ns", |it| told(ns(it.ours.think))),
     number("locks", "Number of locks that the sections are spread over")
-        .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_count = value.to())
@@ -264,7 +251,6 @@ const WORKLOAD: &[Setting] = &[
         .only_in(WorkloadFlags::HAS_WORK_FOR_EACH)
         .recorded("settings.work_sections"),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
-        .default("leave")
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
         .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
@@ -280,7 +266,6 @@ const WORKLOAD: &[Setting] = &[
     .only_in(WorkloadFlags::IS_MIXED)
     .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
     number("long-one-in", "One section in this many, chosen at random, is long; 0: none")
-        .default("0")
         .sets_ours(|ours, value| ours.shape.long_one_in = value.to())
         .behind("long-hold")
         .recorded_as("long_one_in", |it| told(it.ours.shape.long_one_in)),
@@ -290,7 +275,6 @@ const WORKLOAD: &[Setting] = &[
         "Which sections ask for --grace: kernel (all) or user (short ones)",
         &EXTENSIONS,
     )
-    .default("kernel")
     .only_in(WorkloadFlags::IS_MIXED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
     .behind("grace")
@@ -298,7 +282,6 @@ const WORKLOAD: &[Setting] = &[
         told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))
     }),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
-        .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
@@ -339,7 +322,6 @@ const WORKLOAD: &[Setting] = &[
         "How times between sections are distributed: fixed or exponential",
         &DISTRIBUTIONS,
     )
-    .default("fixed")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EXPONENTIAL_THINK, value.among(&DISTRIBUTIONS)))
     .behind("think")
@@ -351,7 +333,6 @@ const WORKLOAD: &[Setting] = &[
         Kind::Share,
         "By how much a section's length may differ from --hold, such as 20%",
     )
-    .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.by(choices::percent))
     .behind("hold")
@@ -392,13 +373,11 @@ const WORKLOAD: &[Setting] = &[
         "Cache lines of its lock that a section reads; how many of them it writes, too; embed: \
          the first is the line in which the lock ends; such as 8/2/embed",
     )
-    .default("0")
     .within(0..=MOST_LINES)
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.footprint_lines = value.to())
     .recorded_as("footprint_lines", |it| told(it.ours.shape.footprint_lines)),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
-        .default("0")
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.to())
         .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
@@ -408,7 +387,6 @@ const WORKLOAD: &[Setting] = &[
         "Whether the first line of the footprint is the one in which the lock ends",
         &PLACES,
     )
-    .default("apart")
     .only_in(WorkloadFlags::CAN_EMBED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.among(&PLACES)))
     .behind("footprint")
@@ -420,7 +398,6 @@ const WORKLOAD: &[Setting] = &[
         "Sections that only read, as a share of all; work inside those, if not that of --hold, \
          such as 90%/300ns",
     )
-    .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.read_percent = value.by(choices::percent))
     .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
@@ -437,11 +414,9 @@ const MEASURING: &[Setting] = &[
         .sets_run(|run, value| run.pmu = value.is_on())
         .recorded("pmu_*"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
-        .default("off")
         .sets_run(|run, value| run.live = value.is_on())
         .recorded_as("live", |it| told(it.run.live)),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
-        .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
         .recorded_as("oracle", |it| told(it.ours.oracle)),
     word("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)", &STAMPS)
@@ -469,7 +444,6 @@ const MEASURING: &[Setting] = &[
         Kind::LargeNumber,
         "Double the window, up to 16 times its length, until at least N sections are done in it",
     )
-    .default("0")
     .default_in_help("0, it stays as it is")
     .sets_run(|run, value| run.min_sections = value.to())
     .recorded_as("min_sections", |it| told(it.run.min_sections)),
@@ -512,7 +486,6 @@ const SEVERAL_GUESTS: &[Setting] = &[
         .instead_of("vm")
         .recorded("settings.guest"),
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
-        .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
     other(

@@ -63,7 +63,6 @@ pub(super) const MACHINE: &[Setting] = &[
         "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a \
          node's number",
     )
-    .default("local")
     .sets_run(|run, value| run.numa = value.by(choices::numa))
     .recorded_as("numa", |it| {
         given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
@@ -74,7 +73,6 @@ pub(super) const MACHINE: &[Setting] = &[
         .recorded("settings.ring"),
     word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
         .typed("Which scheduler preempts the vCPUs: --sched host")
-        .default("vmm")
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
         .recorded_as("sched", |it| told(SCHEDULERS.of(it.run.rules.sched))),
@@ -89,7 +87,6 @@ pub(super) const MACHINE: &[Setting] = &[
     }),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .typed("Time a vCPU may run before the VMM takes it off its pCPU: --slice 500us")
-        .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.slice = value.time())
@@ -100,7 +97,6 @@ pub(super) const MACHINE: &[Setting] = &[
             )
         }),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
-        .default("on")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.pause_exits = value.is_on())
         .recorded_as("pause_exits", |it| told(it.run.halts.pause_exits)),
@@ -120,7 +116,6 @@ pub(super) const MACHINE: &[Setting] = &[
         )
     }),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
-        .default("on")
         .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
         .recorded_as("hlt_exits", |it| told(it.run.halts.hlt_exits)),
 ];
