@@ -10,8 +10,7 @@ use super::outline::{OutlineComparison, OutlineControl};
 use super::published::Published;
 use super::source::{At, Source};
 use crate::record::place::{beside, is_taken, slug};
-use crate::settings::Settings;
-use crate::settings::value::default_name;
+use crate::settings::{Settings, default_name};
 use crate::text::exit::Result;
 
 #[derive(Clone, Debug)]

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Refused;
 
-use super::choices;
 use super::row::{Linux, Setting};
-use super::value::{Settings, Value};
+use super::{Settings, Value, choices};
 use crate::text::quantity::MemorySize;
 
 /// Enough for a distribution's kernel and a small initramfs.

@@ -9,8 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::choices::{self, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
-use super::value::{Value, Vm};
-use super::{in_range, table};
+use super::{Value, Vm, in_range, table};
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::quantity::MemorySize;
 

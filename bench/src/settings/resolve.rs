@@ -13,8 +13,7 @@ use haltkick_vmm::{
 use super::choices::{self, ENGINES, EngineChoice, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
-use super::value::{Value, default_name};
-use super::{Settings, Supply, WITH_PV, in_range, machines, rounds, table};
+use super::{Settings, Supply, Value, WITH_PV, default_name, in_range, machines, rounds, table};
 use crate::host::cpu_choice::{self, CpuChoice};
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;

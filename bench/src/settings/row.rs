@@ -6,8 +6,8 @@ use std::time::Duration;
 use haltkick_vmm::{Known, OurGuest, Ours, Run, Span, WorkloadFlags};
 use serde_json::Value as Json;
 
+use super::Value;
 use super::choices::{Offer, SWITCH};
-use super::value::Value;
 
 /// One setting: a row of the table.
 pub(crate) struct Setting {
