@@ -158,15 +158,12 @@ fn show(findings: &[Finding]) -> String {
             let _ = writeln!(text, "{line}");
         }
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let levels = [Level::Good, Level::Note, Level::Unknown, Level::Spoils, Level::Missing];
+    let counts = levels.map(|level| findings.iter().filter(|it| it.level == level).count());
+    let [good, notes, unknown, spoil, missing] = counts;
     let _ = writeln!(
         text,
-        "\n{} good, {} to know, {} not known, {} will spoil measurements, {} missing",
-        count(Level::Good),
-        count(Level::Note),
-        count(Level::Unknown),
-        count(Level::Spoils),
-        count(Level::Missing)
+        "\n{good} good, {notes} to know, {unknown} not known, {spoil} will spoil measurements, {missing} missing"
     );
     let _ = writeln!(
         text,
