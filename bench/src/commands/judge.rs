@@ -125,14 +125,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
 
 /// The exit code of a part.
 fn exit_of(code: i32) -> Exit {
-    match code {
-        0 => Exit::Done,
-        2 => Exit::Usage,
-        3 => Exit::BadExperiment,
-        4 => Exit::HostLacks,
-        5 => Exit::GuestFailed,
-        6 => Exit::NoProgress,
-        7 => Exit::Untrusted,
-        _ => Exit::Internal,
-    }
+    use Exit::{BadExperiment, Done, GuestFailed, HostLacks, NoProgress, Untrusted, Usage};
+    let known = [Done, Usage, BadExperiment, HostLacks, GuestFailed, NoProgress, Untrusted];
+    known.into_iter().find(|exit| *exit as i32 == code).unwrap_or(Exit::Internal)
 }
