@@ -47,7 +47,6 @@ pub(crate) struct CheckArgs {
     pub(crate) trust_image: bool,
 }
 
-/// Languages that there is a header for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
     C,
@@ -100,7 +99,6 @@ Examples:
 Each instruction is tried in copies of one simulated run, with one vCPU taken off and without. docs/worst.md says what is
 counted and what is not. A lock that breaks in a copy ends with 5, or with 6 if it hangs.";
 
-/// Instructions that are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PointsChoice {
     /// Instructions before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the
@@ -110,7 +108,6 @@ pub(crate) enum PointsChoice {
     Every,
 }
 
-/// Parts of the host that are taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TakeChoice {
     /// The vCPU: its pCPU runs others meanwhile
@@ -172,7 +169,6 @@ pub(crate) struct WorstArgs {
 }
 
 impl WorstArgs {
-    /// Preemptions to simulate at the same time.
     pub(crate) fn jobs(&self) -> usize {
         self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from)
     }

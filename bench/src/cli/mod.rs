@@ -76,7 +76,6 @@ fn closing_words() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}\n\nPages of the repository:{pages}")
 }
 
-/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
@@ -218,7 +217,6 @@ pub(crate) struct RunArgs {
     pub(crate) linux: LinuxArgs,
 }
 
-/// Linux instead of our own guest.
 #[derive(Args, Debug)]
 pub(crate) struct LinuxArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
@@ -252,7 +250,6 @@ pub(crate) struct LinuxArgs {
     pub(crate) workload_inside: Option<String>,
 }
 
-/// The guest's image.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ImageArgs {
     /// Run this guest image instead of the built-in one
@@ -263,7 +260,6 @@ pub(crate) struct ImageArgs {
     pub(crate) trust_image: bool,
 }
 
-/// How to print results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -347,7 +343,6 @@ pub(crate) struct AnswerArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Questions that there is an experiment for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Question {
     /// Gain by paravirtual spinlocks over the lock of a guest without them
@@ -409,7 +404,6 @@ pub(crate) struct CompareArgs {
     pub(crate) format: ComparisonFormat,
 }
 
-/// How to print a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ComparisonFormat {
     /// For people
@@ -498,7 +492,6 @@ pub(crate) struct ReproduceArgs {
     pub(crate) format: Format,
 }
 
-/// Hosts of a reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ReproducedOn {
     /// This host
@@ -535,7 +528,6 @@ pub(crate) struct ListArgs {
     pub(crate) guest: Option<PathBuf>,
 }
 
-/// Kinds of things that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
     /// Values of --lock
@@ -561,7 +553,6 @@ pub(crate) struct SchemaArgs {
     pub(crate) format: SchemaOf,
 }
 
-/// File formats that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaOf {
     /// An experiment file, for editors

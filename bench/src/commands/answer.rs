@@ -33,7 +33,6 @@ const COMPARED: [(&str, &str); 2] = [
     ("PV / no PV", "a guest on a hypervisor that offers none (test-and-set)"),
     ("PV / nopvspin", "a guest with nopvspin (the native queue)"),
 ];
-/// The word for what there was no time for.
 const NOT_YET: &str = "not tried yet";
 /// Slices of Linux' scheduler on eight CPUs or more: that of EEVDF, and of CFS (before Linux 6.6) where two vCPUs share a CPU.
 const SLICES: [&str; 2] = ["3ms", "12ms"];

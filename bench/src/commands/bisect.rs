@@ -122,7 +122,6 @@ fn line(compared: &Comparison, word: Exit, path: &Path) -> String {
     format!("{word}: {} / {}: {ratio}; results: {}\n", compared.arm, compared.baseline, path.display())
 }
 
-/// An estimate with its interval.
 pub(super) fn ratio_in_words(ratio: &Estimate) -> String {
     let without = if ratio.interval.is_none() { ", without an interval," } else { "" };
     ratio.told(significant, significant) + without

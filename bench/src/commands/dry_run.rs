@@ -139,7 +139,6 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Earlier results of an experiment.
 pub(super) struct Earlier {
     pub(super) path: PathBuf,
     /// The comparison that is the headline of the plan, by setting.

@@ -123,7 +123,6 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The exit code of a part.
 fn exit_of(code: i32) -> Exit {
     use Exit::{BadExperiment, Done, GuestFailed, HostLacks, NoProgress, Untrusted, Usage};
     let known = [Done, Usage, BadExperiment, HostLacks, GuestFailed, NoProgress, Untrusted];

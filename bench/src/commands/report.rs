@@ -66,7 +66,6 @@ fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
     }
 }
 
-/// Writes what was asked for, and says where it is.
 fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
     for (export, file) in &exports.0 {
         let content = export.content(summary, records);
@@ -130,7 +129,6 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     write("report.html", &report::page(manifest, summary, records))
 }
 
-/// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
@@ -157,7 +155,6 @@ fn open(page: &Path) -> Result<()> {
     }
 }
 
-/// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
@@ -171,7 +168,6 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     conclude(&directory.path, &manifest, &records, &args.show, &exports)
 }
 
-/// Reads a directory: its manifest and its records.
 pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
     let records = manifest.records(path)?;

@@ -91,10 +91,8 @@ pub(crate) enum Apply {
     Combined,
 }
 
-/// How the record tells of a setting.
 pub(crate) type Told = fn(OurGuest<'_>) -> Known<Json>;
 
-/// Place of a setting in the record.
 pub(crate) enum InRecord {
     /// Among its `settings` under this name, with this value.
     As(&'static str, Told),
@@ -104,7 +102,6 @@ pub(crate) enum InRecord {
     No(#[cfg_attr(not(test), expect(dead_code, reason = "as above"))] &'static str),
 }
 
-/// A value of the record.
 pub(crate) fn told(value: impl Into<Json>) -> Known<Json> {
     Ok(value.into())
 }

@@ -99,7 +99,6 @@ fn solve(
     Ok(Err(nearest))
 }
 
-/// The run with another think time.
 fn simulate(run: &Run, think: Duration, image: &Image, stop: &AtomicBool) -> Result<Outcome> {
     let mut run = run.clone();
     for guest in &mut run.guests {

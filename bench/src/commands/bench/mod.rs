@@ -41,7 +41,6 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     begin(&args.conduct, &job)
 }
 
-/// `haltkick sweep`: an experiment without a file.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
     let sweep = Sweep {
         vary: &args.vary,

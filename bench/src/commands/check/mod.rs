@@ -43,7 +43,6 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
     }
 }
 
-/// Puts the object through all trials.
 fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
     let entry = image.locks.last().expect("it was linked").clone();
@@ -91,7 +90,6 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     }
 }
 
-/// The check to be made.
 struct Job<'a> {
     args: &'a CheckArgs,
     object: &'a Path,
@@ -133,7 +131,6 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes one run.
     fn make(&self, trial: &Trial, seed: u64, engine: engine::Engine<'_>, tried: &mut Tried) -> Result<()> {
         let run = match self.of_trial(trial, seed) {
             Ok(run) => run,

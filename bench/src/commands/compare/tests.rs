@@ -12,12 +12,10 @@ fn between(before: &Side, after: &Side) -> Compared {
     compare_sides(before, after, (&[], 0.05), vec![]).unwrap()
 }
 
-/// The table on a terminal.
 fn shown(compared: &Compared) -> String {
     plain(&table::comparisons(compared))
 }
 
-/// An arm of a directory.
 fn arm(side: &Side, arm: &str) -> Side {
     let Side { path, manifest, records, .. } = side;
     Side { path: path.clone(), arm: Some(arm.into()), manifest: manifest.clone(), records: records.clone() }

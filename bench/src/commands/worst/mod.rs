@@ -29,7 +29,6 @@ const DEFAULT_RATIO: &str = "2";
 /// Least time in which instructions are looked for, and least time that an attempt is followed beyond its preemption.
 const LEAST_SPAN: Duration = Duration::from_millis(4);
 const LEAST_HORIZON: Duration = Duration::from_millis(3);
-/// The longest preemption that is tried.
 const LONGEST: Duration = Duration::from_millis(100);
 
 pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
@@ -161,7 +160,6 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
     }
 }
 
-/// Preemptions of a file.
 fn cuts_of(file: &Preemption, kind: Kind) -> Vec<Cut> {
     let first = Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, kind) };
     let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut::new(vcpu, instructions, kind));
@@ -180,7 +178,6 @@ const CONTEXTS: [Changes; 5] = [
     &[("think", "5us/exponential")],
     &[("locks", "16"), ("think", "200ns"), ("spin-threshold", "5us")],
 ];
-/// More contexts for locks with readers.
 const WITH_READERS: [Changes; 2] = [&[("read-share", "50%")], &[("read-share", "50%"), ("think", "10us")]];
 
 /// Plan of the attempts.
@@ -225,7 +222,6 @@ impl Asked {
         Ok(())
     }
 
-    /// Settings and run of a seed.
     fn context(&self, seed: u64) -> (&Settings, &Run) {
         let number = seed.wrapping_sub(self.run.guests[0].seed) as usize % (self.contexts.len() + 1);
         let further = number.checked_sub(1).map(|index| &self.contexts[index]);

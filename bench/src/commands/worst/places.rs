@@ -6,7 +6,6 @@ use haltkick_vmm::{Author, Disassembler, Frame, Image, OurGuest};
 
 use crate::analysis::worst::{Heat, SourcePlace};
 
-/// The longest instruction.
 const LONGEST_INSTRUCTION: u64 = 15;
 
 pub(super) struct Places<'a> {
@@ -36,14 +35,12 @@ impl<'a> Places<'a> {
         callers.iter().for_each(|(called, caller)| _ = self.callers.entry(*called).or_insert(*caller));
     }
 
-    /// The instruction at an address.
     fn instruction(&mut self, address: u64) -> String {
         let code = (1..=LONGEST_INSTRUCTION).rev().find_map(|bytes| self.image.bytes_at(address, bytes));
         let decoded = self.disassembler.decode(code.unwrap_or_default(), address);
         decoded.into_iter().next().map_or_else(|| "(bad)".into(), |line| line.text)
     }
 
-    /// Source place of the instruction at an address.
     pub(super) fn place(&mut self, address: u64) -> SourcePlace {
         if let Some(known) = self.known.get(&address) {
             return known.clone();

@@ -376,12 +376,10 @@ impl Progress {
         Self { started: now, said: now, budget, on_terminal }
     }
 
-    /// Whether the budget is used up.
     fn is_over(&self) -> bool {
         self.budget.is_some_and(|budget| self.started.elapsed() >= budget)
     }
 
-    /// The rest of the budget.
     fn left(&self) -> Option<Duration> {
         self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
     }
