@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use haltkick_vmm::{
     AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, Trace,
@@ -17,9 +16,9 @@ use crate::commands::interrupt;
 use crate::experiment::outline::Outline;
 use crate::experiment::plan::Cell;
 use crate::host::identity::Host;
-use crate::host::noise::{self, Watch};
+use crate::host::noise;
 use crate::measure::engine::{self, Engine, companion};
-use crate::measure::fill::{Origin, record, records};
+use crate::measure::fill::{record, records};
 use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::record::failure::FailureRecord;
 use crate::record::figures::THROUGHPUT;
@@ -52,10 +51,9 @@ pub(super) fn run(
     if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
         output::talk(&format!("the simulation takes about {}", Span(simulated_for(run))));
     }
-    let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
-    let mut found = run_guests(run, image, &stop, instruments)?;
-    let noise = if run.engine.is_simulated() { Err(noise::SIMULATED.into()) } else { watch.finish() };
-    let origin = Origin::new(started, Host::probe(), noise);
+    let engine = |run: &Run| Ok(run_guests(run, image, &stop, instruments)?.into());
+    let (seen, origin) = engine::run_cell(&engine, &noise::around, run, &Host::probe())?;
+    let mut found = seen.found;
     let traced = files.trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
     // A disk that is full costs the trace, not the run.
     let (traced, unwritten) =
