@@ -69,9 +69,8 @@ pub(super) fn run(
             Ok(AnyOutcome::Ours(outcome)) => outcome,
             Ok(AnyOutcome::Linux(_)) => continue,
             Err(error) => {
-                let failure = Failure::from(error);
-                let failure =
-                    tell_failure(args, (asked, is_alone), failure, guest.console, guest.explanation)?;
+                let of = (asked, is_alone);
+                let failure = tell_failure(args, of, error.into(), guest.console, guest.explanation)?;
                 failed.get_or_insert(failure);
                 continue;
             }
