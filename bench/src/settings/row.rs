@@ -178,6 +178,7 @@ setters! {
     /// A number, or a number of things, from `range`.
     fn within(range: RangeInclusive<u64>) { bounds = Bounds::Number(*range.start(), *range.end()) }
     fn lasting(range: RangeInclusive<Duration>) { bounds = Bounds::Time(*range.start(), *range.end()) }
+    fn unit(unit: &'static str) { unit = unit }
     fn flag(flag: &'static str) { flag = Some(flag) }
     fn instead_of(other: &'static str) { instead_of = Some(other) }
     fn behind(other: &'static str) { qualifies = Some(other) }

@@ -190,14 +190,13 @@ const HOSTILITY: &[Setting] = &[
     .recorded_as("quota", |it| {
         given(it.guest.quota.map(|quota| choices::written_quota(Some(quota))), "the guest had no quota")
     }),
-    other(
+    time(
         "grace",
-        "TIME[/WHO]",
-        Kind::Time,
         "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice; \
          which sections ask for that: kernel (all), or user (short ones of the workload mixed), \
          as in 50us/user",
     )
+    .unit("TIME[/WHO]")
     .sets_run(|run, value| run.rules.grace = value.time())
     .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
@@ -305,25 +304,23 @@ const WORKLOAD: &[Setting] = &[
             ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
         })
         .recorded_as("workload", |it| told(it.ours.workload.clone())),
-    other(
+    time(
         "hold",
-        "TIME[/SHARE]",
-        Kind::Time,
         "Work inside a critical section; by how much a section's length may differ from that, \
          such as 1us/20%",
     )
+    .unit("TIME[/SHARE]")
     .typed("Work inside a critical section: --hold 500ns")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .sets_ours(|ours, value| ours.hold = value.time())
     .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
-    other(
+    time(
         "think",
-        "TIME[/HOW]",
-        Kind::Time,
         "Work between two critical sections; fixed, or exponential as in 2us/exponential: how \
          these times (or times between arrivals) are distributed",
     )
+    .unit("TIME[/HOW]")
     .typed("Work between two critical sections: --think 5us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
@@ -344,13 +341,12 @@ const WORKLOAD: &[Setting] = &[
     .linux(Linux::Used)
     .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes)
     .recorded("settings.memory_bytes"),
-    other(
+    time(
         "work",
-        "TIME[/WHAT]",
-        Kind::Time,
         "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is \
          done: leave, or go-on as in 1s/go-on [workload mixed]",
     )
+    .unit("TIME[/WHAT]")
     .of_guest()
     .only_in(WorkloadFlags::IS_MIXED)
     .about("Sections that make up the fixed amount of work; null: as many as fit into the window.")
@@ -366,13 +362,12 @@ const WORKLOAD: &[Setting] = &[
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
         .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
-    other(
+    time(
         "long-hold",
-        "TIME[/N]",
-        Kind::Time,
         "Work inside a long critical section; one section in N, chosen at random, is long, such \
          as 20us/16 [workload mixed]",
     )
+    .unit("TIME[/N]")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .only_in(WorkloadFlags::IS_MIXED)
@@ -478,13 +473,12 @@ const WORKLOAD: &[Setting] = &[
             "vCPUs began their next section when they had thought",
         )
     }),
-    other(
+    number(
         "footprint",
-        "LINES[/DIRTY][/embed]",
-        Kind::Number,
         "Cache lines of its lock that a section reads; how many of them it writes, too; embed: \
          the first is the line in which the lock ends; such as 8/2/embed",
     )
+    .unit("LINES[/DIRTY][/embed]")
     .within(0..=MOST_LINES)
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.footprint_lines = value.to())
@@ -535,13 +529,12 @@ const MEASURING: &[Setting] = &[
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
         .recorded_as("ordered_stamps", |it| told(it.ours.ordered_stamps)),
-    other(
+    time(
         "window",
-        "TIME[/TURNS]",
-        Kind::Time,
         "Length of the measuring window, longer if every vCPU must have TURNS turns in it: by default 8 in experiments, and 0 where \
          the command line gives the length",
     )
+    .unit("TIME[/TURNS]")
     .typed("Length of the measuring window: --duration 2s")
     .flag("duration")
     .default_in_help("1s, or eight scheduling rounds if longer")
@@ -600,13 +593,12 @@ const SEVERAL_GUESTS: &[Setting] = &[
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
-    other(
+    time(
         "from",
-        "TIME[/TIME]",
-        Kind::Time,
         "When the guest gets its first pCPU in the window, such as 100ms after its opening; when \
          it gets none any longer, as in 100ms/500ms",
     )
+    .unit("TIME[/TIME]")
     .default_in_help("at once")
     .of_guest()
     .recorded_as("from_ns", |it| {
