@@ -34,18 +34,13 @@ use crate::text::quantity::si;
 
 const NO_IDEAL: &str = "not asked for (--no-ideal)";
 
-/// Files that are written in addition to the record.
-pub(super) struct Files {
-    pub(super) trace: Option<OpenedFile>,
-    pub(super) folded: Option<OpenedFile>,
-}
-
+/// Runs the guests, and writes a trace and folded stacks in addition to their records where there are files for them.
 pub(super) fn run(
     args: &RunArgs,
     run: &Run,
     image: &Image,
     instruments: &Instruments,
-    files: Files,
+    (trace, folded): (Option<OpenedFile>, Option<OpenedFile>),
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
     if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
@@ -54,7 +49,7 @@ pub(super) fn run(
     let engine = |run: &Run| Ok(run_guests(run, image, &stop, instruments)?.into());
     let (seen, origin) = engine::run_cell(&engine, &noise::around, run, &Host::probe())?;
     let mut found = seen.found;
-    let traced = files.trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
+    let traced = trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
     // A disk that is full costs the trace, not the run.
     let (traced, unwritten) =
         traced.transpose().map_or_else(|failure| (None, Some(failure)), |it| (it, None));
@@ -87,7 +82,7 @@ pub(super) fn run(
         trusted &= record.trusted;
         // A profile and a trace are of all guests, and come with the first.
         let profile = found.profile.as_ref().filter(|_| asked.index == 0);
-        if let (Some(file), Some(profile)) = (&files.folded, profile) {
+        if let (Some(file), Some(profile)) = (&folded, profile) {
             file.write(show::profile::folded(profile, &asked.ours.lock).as_bytes())?;
         }
         tell(record, profile, args.format)?;

@@ -22,7 +22,6 @@ use crate::settings::{Settings, Supply, Value, linux, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
-use guests::Files;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.linux.kernel {
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let run = calibrated(run, &image)?;
     let ended = match args.repeat > 1 {
         true => guests::repeat(args, &run, &image, instruments),
-        false => guests::run(args, &run, &image, &instruments, Files { trace, folded }),
+        false => guests::run(args, &run, &image, &instruments, (trace, folded)),
     }?;
     rounds::tell_of_too_few(std::iter::once(&run));
     Ok(ended)
