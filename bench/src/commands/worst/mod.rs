@@ -11,7 +11,7 @@ use std::time::Duration;
 use haltkick_vmm::worst::{Attempt, Cut, Effect, Kind, Scope, replay as cut, survey};
 use haltkick_vmm::{Entry, Image, LockFlags, Run};
 
-use crate::analysis::worst::{Parts, SourcePlace};
+use crate::analysis::worst::{Heat, Parts, SourcePlace, Worst};
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist;
@@ -21,8 +21,6 @@ use crate::settings::{Settings, Supply};
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-
-use screen::Screened;
 
 /// vCPUs per pCPU, unless the settings say how many.
 const DEFAULT_RATIO: &str = "2";
@@ -48,14 +46,14 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     }
     asked.scope = scope(&asked.run, args.length.0, args.points == PointsChoice::Every);
     let output = Directory::anew(args.output.as_deref(), "worst")?;
-    let screened = screen::screen(args, &asked, &output)?;
-    conclude(args, &screened, &output)?;
-    let broken = &screened.answer.broken;
-    Ok(match screened.interrupted {
+    let (answer, map, interrupted) = screen::screen(args, &asked, &output)?;
+    conclude(args, &answer, &map, &output)?;
+    let broken = &answer.broken;
+    Ok(match interrupted {
         true => Exit::Interrupted,
         false if broken.iter().any(|broken| !broken.is_stuck) => Exit::GuestFailed,
         false if !broken.is_empty() => Exit::NoProgress,
-        false => within(args, screened.answer.most()),
+        false => within(args, answer.most()),
     })
 }
 
@@ -94,11 +92,10 @@ fn settings(args: &WorstArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-fn conclude(args: &WorstArgs, screened: &Screened, output: &Path) -> Result<()> {
-    let answer = &screened.answer;
+fn conclude(args: &WorstArgs, answer: &Worst, map: &[Heat], output: &Path) -> Result<()> {
     let json = output::to_indented_json(answer)?;
     directory::write_whole(&output.join("worst.json"), &json)?;
-    directory::write_whole(&output.join("report.html"), show::worst::page(answer, &screened.map))?;
+    directory::write_whole(&output.join("report.html"), show::worst::page(answer, map))?;
     match args.format {
         Format::Table => output::data(&show::worst::text(answer, args.top))?,
         Format::Json => output::data(&json)?,
