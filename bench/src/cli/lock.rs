@@ -29,8 +29,8 @@ pub(crate) struct CheckArgs {
     pub(crate) object: Option<PathBuf>,
     /// Print the header that lock objects are written to, for C or for Rust, and stop
     #[arg(long, value_name = "LANGUAGE", num_args = 0..=1, require_equals = true, default_missing_value = "c",
-          conflicts_with = "object")]
-    pub(crate) print_header: Option<Language>,
+          value_parser = ["c", "rust"], conflicts_with = "object")]
+    pub(crate) print_header: Option<String>,
     /// For how long; one trial of every kind is run, however short
     #[arg(long, value_name = "TIME", default_value = "1m")]
     pub(crate) time: Span,
@@ -45,12 +45,6 @@ pub(crate) struct CheckArgs {
     /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
     #[arg(long, help_heading = "Machine")]
     pub(crate) trust_image: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Language {
-    C,
-    Rust,
 }
 
 pub(super) const JUDGE_EXAMPLES: &str = "\

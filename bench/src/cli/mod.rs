@@ -19,7 +19,7 @@ use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
-pub(crate) use lock::{CheckArgs, JudgeArgs, Language, PointsChoice, TakeChoice, WorstArgs};
+pub(crate) use lock::{CheckArgs, JudgeArgs, PointsChoice, TakeChoice, WorstArgs};
 pub(crate) use sweep::{BisectArgs, Conduct, LoadTo, Patience, SweepArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()

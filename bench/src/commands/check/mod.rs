@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use haltkick_vmm::{Engine, FILE_PREFIX, Image, Needs, Run, RunError, Span};
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use crate::cli::{CheckArgs, ImageArgs, Language};
+use crate::cli::{CheckArgs, ImageArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
 use crate::host::walls;
@@ -29,9 +29,9 @@ use verdict::Tried;
 const HEADERS: [&str; 2] = [haltkick_vmm::HEADER, include_str!("../../../../include/haltkick.rs")];
 
 pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
-    match (args.print_header, &args.object) {
+    match (&args.print_header, &args.object) {
         (Some(language), _) => {
-            output::data(HEADERS[usize::from(language == Language::Rust)])?;
+            output::data(HEADERS[usize::from(language == "rust")])?;
             Ok(Exit::Done)
         }
         // Without the oracle, two vCPUs in one section or a lost update would go unnoticed.

@@ -44,7 +44,10 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     if args.take == TakeChoice::Pcpu && asked.run.host.is_some() {
         return Err(Failure::usage("--take: a model of a host's scheduler loses no pCPU: leave --host out"));
     }
-    asked.scope = scope(&asked.run, args.length.0, args.points == PointsChoice::Every);
+    let round = round(&asked.run);
+    let horizon = args.length.0 + LEAST_HORIZON.max(round * 3 / 2);
+    let every = args.points == PointsChoice::Every;
+    asked.scope = Scope { span: LEAST_SPAN.max(round * 2), horizon, every };
     let output = Directory::anew(args.output.as_deref(), "worst")?;
     let (answer, map, interrupted) = screen::screen(args, &asked, &output)?;
     conclude(args, &answer, &map, &output)?;
@@ -69,11 +72,6 @@ fn kind(length: Duration, takes_pcpu: bool) -> Kind {
         (false, true) => Kind::Taken(length),
         (false, false) => Kind::Off(length),
     }
-}
-
-fn scope(run: &Run, length: Duration, every: bool) -> Scope {
-    let round = round(run);
-    Scope { span: LEAST_SPAN.max(round * 2), horizon: length + LEAST_HORIZON.max(round * 3 / 2), every }
 }
 
 /// Settings of the command line, over those of this command.
