@@ -509,15 +509,11 @@ mod tests {
             ([3.0, 1.0], "no difference is shown then"),
         ] {
             let text = told(0.0, 8, false, truth);
-            let assumed = ", slices of 3ms that the VMM ends, 16 vCPUs on 2 pCPUs of this host";
-            assert!(
-                text.contains("in ring 3, where waiters that spin do not exit") && text.contains(assumed),
-                "{text}"
-            );
-            let tried: Vec<&str> = text
-                .lines()
-                .filter(|line| line.starts_with("  with slices of 12ms (--slice 12ms): "))
-                .collect();
+            let assumed = "in ring 3, where waiters that spin do not exit, slices of 3ms that the VMM ends, \
+                           16 vCPUs on 2 pCPUs of this host";
+            assert!(text.contains(assumed), "{text}");
+            let is_tried = |line: &&str| line.starts_with("  with slices of 12ms (--slice 12ms): ");
+            let tried: Vec<&str> = text.lines().filter(is_tried).collect();
             assert!(tried.len() == 2 && tried.iter().all(|line| line.contains(judged)), "{text}");
         }
     }

@@ -294,20 +294,17 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     let ours = run.our(0).ours;
     let is_asked = |lock: &&Entry| lock.name == ours.lock;
     let is_lock_free = image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free);
-    let reasons = [
-        (is_lock_free, "--lock: no vCPU holds or awaits this lock: take another one"),
-        (run.guests.len() > 1, "--vm: preemptions are tried in one guest: leave --vm out"),
-        (
-            run.deschedule.is_some(),
-            "--deschedule: this command takes vCPUs off by itself: leave --deschedule out",
-        ),
-        (run.schedule.is_some(), "--schedule: this command takes vCPUs off by itself: leave --schedule out"),
-        (
-            ours.shape.work().is_some(),
-            "--work: preemptions are tried in a run without an end: leave --work out",
-        ),
-        (!ours.oracle, "--oracle: a lock is watched while vCPUs are taken off: leave --oracle out"),
+    if is_lock_free {
+        return Err(Failure::usage("--lock: no vCPU holds or awaits this lock: take another one"));
+    }
+    let refused = [
+        (run.guests.len() > 1, "vm", "preemptions are tried in one guest"),
+        (run.deschedule.is_some(), "deschedule", "this command takes vCPUs off by itself"),
+        (run.schedule.is_some(), "schedule", "this command takes vCPUs off by itself"),
+        (ours.shape.work().is_some(), "work", "preemptions are tried in a run without an end"),
+        (!ours.oracle, "oracle", "a lock is watched while vCPUs are taken off"),
     ];
-    let reason = reasons.into_iter().find(|(holds, _)| *holds);
-    reason.map_or(Ok(()), |(_, reason)| Err(Failure::usage(reason)))
+    let refused = refused.into_iter().find(|(holds, ..)| *holds);
+    refused
+        .map_or(Ok(()), |(_, flag, why)| Err(Failure::usage(format!("--{flag}: {why}: leave --{flag} out"))))
 }
