@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::builder::styling;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
 use crate::experiment::measure::Measure;
 use crate::experiment::overrides::Overrides;
-use crate::settings::Settings;
+use crate::settings::{Settings, table};
 use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
@@ -79,7 +79,7 @@ fn closing_words() -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
-    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES)]
+    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES, mut_args(first_screen))]
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
@@ -172,15 +172,22 @@ Examples:
   haltkick run --kernel vmlinuz --vcpus 2 --workload-inside 'run --lock qspinlock --ratio 4'
       a lock on threads of that kernel, whose scheduler is the one under test";
 
+/// Hides from `run -h` what few people type. The table of settings says which of those are typed.
+fn first_screen(flag: Arg) -> Arg {
+    let id = flag.get_id().as_str();
+    let is_typed = table::find(id).is_some() || ["repeat", "trace", "format"].contains(&id);
+    if is_typed { flag } else { flag.hide_short_help(true) }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
-    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Several guests")]
+    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Skip the run of the same cell without a lock, which gives the ideal
-    #[arg(long, hide_short_help = true, help_heading = "Measuring")]
+    #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
     /// Run the cell N times, each with a seed of its own: --repeat 8
     ///
@@ -189,16 +196,10 @@ pub(crate) struct RunArgs {
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; all time is counted with --engine sim
-    #[arg(long, hide_short_help = true, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
     pub(crate) profile: Option<Option<Span>>,
     /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "FILE",
-        requires = "profile",
-        help_heading = "Observing"
-    )]
+    #[arg(long, value_name = "FILE", requires = "profile", help_heading = "Observing")]
     pub(crate) folded: Option<PathBuf>,
     /// Write a trace for ui.perfetto.dev: --trace run.pftrace
     ///
@@ -209,7 +210,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
-    #[arg(long, hide_short_help = true, help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     pub(crate) perf_map: bool,
     #[command(flatten, next_help_heading = "Machine")]
     pub(crate) image: ImageArgs,
@@ -221,32 +222,20 @@ pub(crate) struct RunArgs {
 pub(crate) struct LinuxArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
     /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
-    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
     /// The initial RAM disk of that kernel
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "kernel")]
+    #[arg(long, value_name = "FILE", requires = "kernel")]
     pub(crate) initrd: Option<PathBuf>,
     /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "WORDS",
-        requires = "kernel",
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "WORDS", requires = "kernel", allow_hyphen_values = true)]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(long, hide_short_help = true, value_name = "TEXT", requires = "kernel")]
+    #[arg(long, value_name = "TEXT", requires = "kernel")]
     pub(crate) marker: Option<String>,
     /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
     /// disk is made for it, and its record comes back. --engine qemu takes it, too
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "WORDS",
-        requires = "kernel",
-        conflicts_with = "initrd"
-    )]
+    #[arg(long, value_name = "WORDS", requires = "kernel", conflicts_with = "initrd")]
     pub(crate) workload_inside: Option<String>,
 }
 
