@@ -338,18 +338,3 @@ pub(crate) fn written_deschedule(policy: &Deschedule) -> String {
     let at = at.as_ref().map_or(String::new(), |at| format!(",at={at}"));
     format!("{},{how_often},for={}{at}", target.name(), Span(*length))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_are_rounded_to_vcpus_and_linux_has_a_threshold() {
-        for (text, on_two, on_three) in [("1", 2, 3), ("1.5", 3, 5), ("8", 16, 24), ("1.004", 2, 3)] {
-            let ratio: Ratio = text.parse().unwrap();
-            assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");
-        }
-        assert_eq!(spin_threshold("5us"), Ok((Duration::from_micros(5), 0)));
-        assert_eq!(spin_threshold("linux").map(|(_, rounds)| rounds), Ok(32_768));
-    }
-}

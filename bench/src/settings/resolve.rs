@@ -468,6 +468,7 @@ mod tests {
         assert_eq!(resolve(&[("grace", "5us/user")]).unwrap_err().about, "grace");
         assert_eq!(resolve(&[("footprint", "4/5")]).unwrap_err().about, "footprint");
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().our(0).ours.shape.zipf_hundredths, 99);
+        assert_eq!(resolve(&[("spin-threshold", "linux")]).unwrap().our(0).ours.spin_rounds, 1 << 15);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
 
@@ -477,6 +478,8 @@ mod tests {
             resolve(&[&[("engine", "sim"), ("machine", "numaconnect-512")], more].concat())
         };
         assert_eq!(resolve(&[]).unwrap().guests[0].vcpus, 16);
+        assert_eq!(resolve(&[("ratio", "1.5")]).unwrap().guests[0].vcpus, 3);
+        assert_eq!(resolve(&[("ratio", "1.5"), ("cpus", "0")]).unwrap().guests[0].vcpus, 2);
         assert_eq!(sim(&[]).unwrap().guests[0].vcpus, 1024);
         assert_eq!(sim(&[("cpus", "0-127")]).unwrap().guests[0].vcpus, 1024);
         assert_eq!(sim(&[("cpus", "0-128")]).unwrap().guests[0].vcpus, 7 * 129);
