@@ -469,7 +469,9 @@ mod tests {
     #[test]
     fn a_simulated_answer_says_whether_it_depends_on_guesses() {
         let (mut summary, assumptions, assumed) = known(0.0, 8, false, [2.0, 2.0]);
-        let text = |summary: &Summary, like| text(summary, &assumptions, &assumed, like, Path::new("there"));
+        let text = |summary: &Summary, like: Option<&Summary>| {
+            text(summary, &assumptions, &assumed, like, Path::new("there"))
+        };
         assert!(!text(&summary, None).contains("machines like"), "measured hosts have no guesses");
         summary.simulated = true;
         let mut like = summary.clone();
