@@ -22,7 +22,6 @@ Examples:
   haltkick check my_lock.c --engine threads --trust-image
       without /dev/kvm, with the object's code in this process";
 
-/// Options of `haltkick check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
@@ -30,8 +29,8 @@ pub(crate) struct CheckArgs {
     pub(crate) object: Option<PathBuf>,
     /// Print the header that lock objects are written to, for C or for Rust, and stop
     #[arg(long, value_name = "LANGUAGE", num_args = 0..=1, require_equals = true, default_missing_value = "c",
-          conflicts_with = "object")]
-    pub(crate) print_header: Option<Language>,
+          value_parser = ["c", "rust"], conflicts_with = "object")]
+    pub(crate) print_header: Option<String>,
     /// For how long; one trial of every kind is run, however short
     #[arg(long, value_name = "TIME", default_value = "1m")]
     pub(crate) time: Span,
@@ -48,13 +47,6 @@ pub(crate) struct CheckArgs {
     pub(crate) trust_image: bool,
 }
 
-/// Languages that there is a header for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Language {
-    C,
-    Rust,
-}
-
 pub(super) const JUDGE_EXAMPLES: &str = "\
 Examples:
   haltkick judge my_lock.c
@@ -65,7 +57,6 @@ Examples:
 Each part is a command of its own, which is printed before it runs: check, bench judge twice, and worst. The exit code is that of
 the check if it found a fault; otherwise it is that of the first part that failed, or 0.";
 
-/// Options of `haltkick judge`.
 #[derive(Args, Debug)]
 pub(crate) struct JudgeArgs {
     /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
@@ -102,7 +93,6 @@ Examples:
 Each instruction is tried in copies of one simulated run, with one vCPU taken off and without. docs/worst.md says what is
 counted and what is not. A lock that breaks in a copy ends with 5, or with 6 if it hangs.";
 
-/// Instructions that are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PointsChoice {
     /// Instructions before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the
@@ -112,7 +102,6 @@ pub(crate) enum PointsChoice {
     Every,
 }
 
-/// Parts of the host that are taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TakeChoice {
     /// The vCPU: its pCPU runs others meanwhile
@@ -121,7 +110,6 @@ pub(crate) enum TakeChoice {
     Pcpu,
 }
 
-/// Options of `haltkick worst`.
 #[derive(Args, Debug)]
 pub(crate) struct WorstArgs {
     /// How long a vCPU is off its pCPU; 0s: it only leaves its guest and comes back
@@ -175,7 +163,6 @@ pub(crate) struct WorstArgs {
 }
 
 impl WorstArgs {
-    /// Preemptions to simulate at the same time.
     pub(crate) fn jobs(&self) -> usize {
         self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from)
     }

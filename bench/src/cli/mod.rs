@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::builder::styling;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
 use crate::experiment::measure::Measure;
 use crate::experiment::overrides::Overrides;
-use crate::settings::Settings;
+use crate::settings::{Settings, table};
 use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
-pub(crate) use lock::{CheckArgs, JudgeArgs, Language, PointsChoice, TakeChoice, WorstArgs};
+pub(crate) use lock::{CheckArgs, JudgeArgs, PointsChoice, TakeChoice, WorstArgs};
 pub(crate) use sweep::{BisectArgs, Conduct, LoadTo, Patience, SweepArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
@@ -76,11 +76,10 @@ fn closing_words() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}\n\nPages of the repository:{pages}")
 }
 
-/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
-    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES)]
+    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES, mut_args(first_screen))]
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
@@ -173,16 +172,22 @@ Examples:
   haltkick run --kernel vmlinuz --vcpus 2 --workload-inside 'run --lock qspinlock --ratio 4'
       a lock on threads of that kernel, whose scheduler is the one under test";
 
-/// Options of `haltkick run`.
+/// Hides from `run -h` what few people type. The table of settings says which of those are typed.
+fn first_screen(flag: Arg) -> Arg {
+    let id = flag.get_id().as_str();
+    let is_typed = table::find(id).is_some() || ["repeat", "trace", "format"].contains(&id);
+    if is_typed { flag } else { flag.hide_short_help(true) }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
-    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Several guests")]
+    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Skip the run of the same cell without a lock, which gives the ideal
-    #[arg(long, hide_short_help = true, help_heading = "Measuring")]
+    #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
     /// Run the cell N times, each with a seed of its own: --repeat 8
     ///
@@ -191,16 +196,10 @@ pub(crate) struct RunArgs {
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; all time is counted with --engine sim
-    #[arg(long, hide_short_help = true, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
     pub(crate) profile: Option<Option<Span>>,
     /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "FILE",
-        requires = "profile",
-        help_heading = "Observing"
-    )]
+    #[arg(long, value_name = "FILE", requires = "profile", help_heading = "Observing")]
     pub(crate) folded: Option<PathBuf>,
     /// Write a trace for ui.perfetto.dev: --trace run.pftrace
     ///
@@ -211,7 +210,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
-    #[arg(long, hide_short_help = true, help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     pub(crate) perf_map: bool,
     #[command(flatten, next_help_heading = "Machine")]
     pub(crate) image: ImageArgs,
@@ -219,41 +218,27 @@ pub(crate) struct RunArgs {
     pub(crate) linux: LinuxArgs,
 }
 
-/// Linux instead of our own guest.
 #[derive(Args, Debug)]
 pub(crate) struct LinuxArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
     /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
-    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
     /// The initial RAM disk of that kernel
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "kernel")]
+    #[arg(long, value_name = "FILE", requires = "kernel")]
     pub(crate) initrd: Option<PathBuf>,
     /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "WORDS",
-        requires = "kernel",
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "WORDS", requires = "kernel", allow_hyphen_values = true)]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(long, hide_short_help = true, value_name = "TEXT", requires = "kernel")]
+    #[arg(long, value_name = "TEXT", requires = "kernel")]
     pub(crate) marker: Option<String>,
     /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
     /// disk is made for it, and its record comes back. --engine qemu takes it, too
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "WORDS",
-        requires = "kernel",
-        conflicts_with = "initrd"
-    )]
+    #[arg(long, value_name = "WORDS", requires = "kernel", conflicts_with = "initrd")]
     pub(crate) workload_inside: Option<String>,
 }
 
-/// The guest's image.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ImageArgs {
     /// Run this guest image instead of the built-in one
@@ -264,7 +249,6 @@ pub(crate) struct ImageArgs {
     pub(crate) trust_image: bool,
 }
 
-/// How to print results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -292,7 +276,6 @@ Exit code 7:
   arm at a setting.) With --strict one invalid run suffices.
   After --quick, validity is a note and the code is 0; scripts add --strict.";
 
-/// Options of `haltkick bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// A built-in experiment (`haltkick list experiments`) or a file
@@ -326,7 +309,6 @@ Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Where ot
 and asks a simulated machine like this host instead (exit code 7); --anyway goes on. Ctrl-C ends it with the answer so far
 (exit code 130).";
 
-/// Options of `haltkick answer`.
 #[derive(Args, Debug)]
 pub(crate) struct AnswerArgs {
     /// Question to be answered by an experiment
@@ -350,7 +332,6 @@ pub(crate) struct AnswerArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Questions that there is an experiment for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Question {
     /// Gain by paravirtual spinlocks over the lock of a guest without them
@@ -366,7 +347,6 @@ Examples:
   haltkick top results --once --format json
       one frame, for programs";
 
-/// Options of `haltkick top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// The directory of an experiment that is under way, or the process number of a single run; its setting `live` is on
@@ -390,7 +370,6 @@ Examples:
   haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
       two arms of one directory, as ratios within its blocks";
 
-/// Options of `haltkick compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
     /// The baseline: a directory, or DIR:ARM
@@ -414,7 +393,6 @@ pub(crate) struct CompareArgs {
     pub(crate) format: ComparisonFormat,
 }
 
-/// How to print a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ComparisonFormat {
     /// For people
@@ -427,7 +405,6 @@ pub(crate) enum ComparisonFormat {
     Junit,
 }
 
-/// Options of `haltkick report`.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// A directory that `haltkick bench` or `haltkick merge` made
@@ -464,7 +441,6 @@ Example:
   haltkick merge part1 part2 --output both
       one experiment, run on two CPUs at the same time";
 
-/// Options of `haltkick merge`.
 #[derive(Args, Debug)]
 pub(crate) struct MergeArgs {
     /// Directories of the same experiment
@@ -487,7 +463,6 @@ Examples:
   haltkick reproduce qspinlock --output results
       one seed; the same command again completes what the directory holds and prints its table";
 
-/// Options of `haltkick reproduce`.
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
     /// Experiments to run [default: all that have published figures]
@@ -506,7 +481,6 @@ pub(crate) struct ReproduceArgs {
     pub(crate) format: Format,
 }
 
-/// Hosts of a reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ReproducedOn {
     /// This host
@@ -515,7 +489,6 @@ pub(crate) enum ReproducedOn {
     Sim,
 }
 
-/// Options of `haltkick doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// How to print the findings
@@ -532,7 +505,6 @@ pub(crate) struct DoctorArgs {
     pub(crate) write_host: Option<PathBuf>,
 }
 
-/// Options of `haltkick list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     /// Kind of things to list [default: print these words]
@@ -545,7 +517,6 @@ pub(crate) struct ListArgs {
     pub(crate) guest: Option<PathBuf>,
 }
 
-/// Kinds of things that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
     /// Values of --lock
@@ -564,7 +535,6 @@ pub(crate) enum Listed {
     Figures,
 }
 
-/// Options of `haltkick schema`.
 #[derive(Args, Debug)]
 pub(crate) struct SchemaArgs {
     /// The file format
@@ -572,7 +542,6 @@ pub(crate) struct SchemaArgs {
     pub(crate) format: SchemaOf,
 }
 
-/// File formats that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaOf {
     /// An experiment file, for editors
@@ -597,15 +566,4 @@ pub(crate) enum SchemaOf {
     Doctor,
     /// The output of `haltkick list --format json`
     List,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definitions_are_consistent() {
-        use clap::CommandFactory as _;
-        Cli::command().debug_assert();
-    }
 }

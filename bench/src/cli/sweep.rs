@@ -34,7 +34,6 @@ What is compared: the settings of the lock that vary (those under \"Lock\" above
 boots them (kernel, initrd, cmdline, nopvspin). If none of them varies, the last --vary is compared. All other --vary make
 the grid: every combination of their values is run.";
 
-/// Options of `haltkick sweep`.
 #[derive(Args, Debug)]
 pub(crate) struct SweepArgs {
     /// Run with each of these values of a setting; may be given several times. A semicolon separates values that have
@@ -86,7 +85,6 @@ Exit codes, as `git bisect run` reads them:
   129  the command line makes no sense, the good file cannot be used, or a fault of haltkick, and 130: interrupted; all end the
        bisection";
 
-/// Options of `haltkick bisect`.
 #[derive(Args, Debug)]
 pub(crate) struct BisectArgs {
     /// A good value and the value in question, of a setting such as lock, or of kernel. A semicolon separates values that have commas
@@ -225,24 +223,4 @@ pub(crate) struct Conduct {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_load_is_a_share_and_an_arm() {
-        let load: LoadTo = "lock-share=23%:PV ticket".parse().unwrap();
-        assert_eq!(load, LoadTo { share: 0.23, arm: "PV ticket".into() });
-        for wrong in [
-            "23%:ticket",
-            "lock-share=23%",
-            "lock-share=23%:",
-            "lock-share=23:ticket",
-            "lock-share=100%:ticket",
-        ] {
-            assert!(wrong.parse::<LoadTo>().is_err(), "{wrong}");
-        }
-    }
 }

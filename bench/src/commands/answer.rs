@@ -33,7 +33,6 @@ const COMPARED: [(&str, &str); 2] = [
     ("PV / no PV", "a guest on a hypervisor that offers none (test-and-set)"),
     ("PV / nopvspin", "a guest with nopvspin (the native queue)"),
 ];
-/// The word for what there was no time for.
 const NOT_YET: &str = "not tried yet";
 /// Slices of Linux' scheduler on eight CPUs or more: that of EEVDF, and of CFS (before Linux 6.6) where two vCPUs share a CPU.
 const SLICES: [&str; 2] = ["3ms", "12ms"];
@@ -53,7 +52,7 @@ struct Assumption {
 
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let Question::Pv = args.question;
-    let asked = completed(&args.settings)?;
+    let asked = completed(args.settings.clone())?;
     // It has a parent directory, which the process may write in.
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
@@ -94,7 +93,7 @@ fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> 
     if is_by_host && asked.given("host").is_none() {
         given.push(("host", HOSTS[0]));
     }
-    completed(&with(asked, &given)?)
+    completed(asked.clone().with(given).map_err(Failure::usage)?)
 }
 
 /// Runs the experiment and tells the answer. Fails where too many runs are invalid for any answer, unless `--anyway` bears them.
@@ -173,7 +172,7 @@ fn on_machines_like_it(
 }
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
-fn completed(asked: &Settings) -> Result<Settings> {
+fn completed(asked: Settings) -> Result<Settings> {
     let is_given = |key| asked.given(key).is_some();
     let mut missing = vec![];
     if !is_given("sched") {
@@ -182,14 +181,7 @@ fn completed(asked: &Settings) -> Result<Settings> {
     if !is_given("slice") && !is_given("host") {
         missing.push(("slice", SLICES[0]));
     }
-    with(asked, &missing)
-}
-
-fn with(asked: &Settings, more: &[(&str, &str)]) -> Result<Settings> {
-    let mut asked = asked.clone();
-    let mut set = more.iter().map(|(key, value)| (key, asked.set(key, value)));
-    set.try_for_each(|(key, set)| set.map_err(|error| Failure::usage(format!("{key}: {error}"))))?;
-    Ok(asked)
+    asked.with(missing).map_err(Failure::usage)
 }
 
 fn is_simulated(asked: &Settings) -> bool {
@@ -434,23 +426,21 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::measure::synthetic::{Shape, Sketch, World, settings};
 
-    fn asked(given: &[(&str, &str)]) -> Settings {
-        completed(&settings(given)).unwrap()
+    fn given(text: &str) -> Settings {
+        settings(&Vec::from_iter(text.split(' ').filter_map(|word| word.split_once('='))))
     }
 
-    fn told(scatter: f64, blocks: u32, spoil: bool, ratios: [f64; 2]) -> String {
-        told_with(scatter, blocks, spoil, ratios, |_| None)
+    fn asked(text: &str) -> Settings {
+        completed(given(text)).unwrap()
     }
 
-    /// The answer where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms. `like` makes
-    /// the summary of machines like the simulated one.
-    fn told_with(
+    /// What is known where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
+    fn known(
         scatter: f64,
         blocks: u32,
         spoil: bool,
         [gain, other]: [f64; 2],
-        like: impl Fn(&mut Summary) -> Option<Summary>,
-    ) -> String {
+    ) -> (Summary, Vec<Assumption>, String) {
         let arms = Sketch::new().arm("no PV", "tas").arm("nopvspin", "mcs").arm("PV", "qspinlock");
         let sketch = arms.compare("PV / no PV", "PV", "no PV").compare("PV / nopvspin", "PV", "nopvspin");
         let plan = sketch.axis("slice", &SLICES).plan(blocks);
@@ -465,40 +455,36 @@ mod tests {
         if spoil {
             records.iter_mut().for_each(|record| record.warn("busy-neighbour", "another process".into()));
         }
-        let assumptions = assumptions(&asked(&[("ring", "3")])).unwrap();
+        let assumptions = assumptions(&asked("ring=3")).unwrap();
         let record = records.iter().find(|record| is_asked(record, &assumptions)).unwrap();
-        let mut summary = Summary::new(&plan.outline, &records);
-        let (assumed, like) = (assumed(record), like(&mut summary));
-        text(&summary, &assumptions, &assumed, like.as_ref(), Path::new("there"))
+        let assumed = assumed(record);
+        (Summary::new(&plan.outline, &records), assumptions, assumed)
+    }
+
+    fn told(scatter: f64, blocks: u32, spoil: bool, ratios: [f64; 2]) -> String {
+        let (summary, assumptions, assumed) = known(scatter, blocks, spoil, ratios);
+        text(&summary, &assumptions, &assumed, None, Path::new("there"))
     }
 
     #[test]
     fn a_simulated_answer_says_whether_it_depends_on_guesses() {
-        for (robustness, flips_at, word) in [
-            (Robustness::Robust, None, "robust"),
-            (Robustness::Flips, Some("cpu.pause-ns = 9"), "flips at cpu.pause-ns = 9"),
-            (Robustness::Undetermined, None, "undetermined"),
-        ] {
-            let sensitivity = Sensitivity { robustness, flips_at: flips_at.map(Into::into), points: 4 };
-            let text = told_with(0.0, 8, false, [2.0, 2.0], |summary| {
-                summary.simulated = true;
-                let mut like = summary.clone();
-                let each = like.comparisons.iter_mut();
-                each.for_each(|it| it.sensitivity = Some(sensitivity.clone()));
-                Some(like)
-            });
+        let (mut summary, assumptions, assumed) = known(0.0, 8, false, [2.0, 2.0]);
+        let text = |summary: &Summary, like: Option<&Summary>| {
+            text(summary, &assumptions, &assumed, like, Path::new("there"))
+        };
+        assert!(!text(&summary, None).contains("machines like"), "measured hosts have no guesses");
+        summary.simulated = true;
+        let mut like = summary.clone();
+        for it in &mut like.comparisons {
+            let flips_at = Some("cpu.pause-ns = 9".into());
+            it.sensitivity = Some(Sensitivity { robustness: Robustness::Flips, flips_at, points: 4 });
+        }
+        for (like, word) in [(Some(&like), "flips at cpu.pause-ns = 9"), (None, "not tried yet")] {
+            let text = text(&summary, like);
             let line = format!("\n  on 4 machines like the simulated one: {word}\n");
             assert_eq!(text.matches(&line).count(), 2, "{text}");
-            assert!(!text.contains("a longer --for"), "{text}");
+            assert_eq!(text.contains("Surer: a longer --for, without --quick"), like.is_none(), "{text}");
         }
-        let text = told_with(0.0, 8, false, [2.0, 2.0], |summary| {
-            summary.simulated = true;
-            None
-        });
-        let untried = "on 4 machines like the simulated one: not tried yet\n";
-        assert_eq!(text.matches(untried).count(), 2, "{text}");
-        assert!(text.contains("Surer: a longer --for, without --quick"), "{text}");
-        assert!(!told(0.0, 8, false, [2.0, 2.0]).contains("machines like"), "measured hosts have no guesses");
     }
 
     #[test]
@@ -525,59 +511,45 @@ mod tests {
             ([3.0, 1.0], "no difference is shown then"),
         ] {
             let text = told(0.0, 8, false, truth);
-            let assumed = ", slices of 3ms that the VMM ends, 16 vCPUs on 2 pCPUs of this host";
-            assert!(
-                text.contains("in ring 3, where waiters that spin do not exit") && text.contains(assumed),
-                "{text}"
-            );
-            let tried: Vec<&str> = text
-                .lines()
-                .filter(|line| line.starts_with("  with slices of 12ms (--slice 12ms): "))
-                .collect();
+            let assumed = "in ring 3, where waiters that spin do not exit, slices of 3ms that the VMM ends, \
+                           16 vCPUs on 2 pCPUs of this host";
+            assert!(text.contains(assumed), "{text}");
+            let is_tried = |line: &&str| line.starts_with("  with slices of 12ms (--slice 12ms): ");
+            let tried: Vec<&str> = text.lines().filter(is_tried).collect();
             assert!(tried.len() == 2 && tried.iter().all(|line| line.contains(judged)), "{text}");
         }
     }
 
     #[test]
     fn a_busy_host_is_replaced_by_a_machine_with_its_cpus() {
-        let given = |more: &[(&str, &str)]| {
-            let simulated =
-                simulated(&settings(&[&[("ratio", "4")], more].concat()), "icelake-2s", 8).unwrap();
-            let text = |key| simulated.given(key).map(ToString::to_string).unwrap_or_default();
-            ["engine", "machine", "cpus", "ratio", "ring", "sched", "host", "slice"].map(text)
-        };
-        assert_eq!(given(&[]), ["sim", "icelake-2s", "0-7", "4", "", "vmm", "", "3ms"]);
-        assert_eq!(
-            given(&[("sched", "host")]),
-            ["sim", "icelake-2s", "0-7", "4", "", "host", "linux-7.3", ""]
-        );
-        let own = given(&[("cpus", "2-3"), ("ring", "3"), ("slice", "1ms")]);
-        assert_eq!(own, ["sim", "icelake-2s", "0-7", "4", "3", "vmm", "", "1ms"]);
+        for (more, then) in [
+            ("", "sched=vmm slice=3ms"),
+            ("sched=host", "sched=host host=linux-7.3"),
+            ("cpus=2-3 ring=3 slice=1ms", "ring=3 sched=vmm slice=1ms"),
+        ] {
+            let simulated = simulated(&given(&format!("ratio=4 {more}")), "icelake-2s", 8).unwrap();
+            let words: Vec<_> = simulated.all_given().map(|(row, it)| format!("{}={it}", row.name)).collect();
+            assert_eq!(words.join(" "), format!("engine=sim machine=icelake-2s ratio=4 cpus=0-7 {then}"));
+        }
     }
 
     #[test]
     fn exits_of_the_file_are_tried_where_guests_spin_in_ring_0() {
-        let host =
-            |more: &[(&str, &str)]| asked(&[&[("engine", "sim"), ("host", "linux-7.3")], more].concat());
-        let tried = |asked: &Settings| -> Vec<_> {
-            let each = assumptions(asked).unwrap();
-            each.iter().map(|it| format!("{} {} {}", it.key, it.asked, it.other)).collect()
-        };
-        let given = |asked: &Settings, key: &str| asked.given(key).map(ToString::to_string);
-        let asked_for = host(&[]);
-        assert_eq!(given(&asked_for, "sched").as_deref(), Some("host"));
-        assert_eq!(tried(&asked_for), ["pause-exits on off", "host linux-7.3 cfs-2019"]);
-        assert_eq!(
-            tried(&host(&[("pause-exits", "off")])),
-            ["pause-exits off on", "host linux-7.3 cfs-2019"]
-        );
-        // Intel's waiters exit in ring 0 only.
-        assert_eq!(tried(&host(&[("ring", "3")])), ["host linux-7.3 cfs-2019"]);
-        assert_eq!(tried(&asked(&[("ring", "3"), ("sched", "host")])), ["sched host vmm"]);
-        let simulated = asked(&[("engine", "sim"), ("slice", "12ms")]);
-        assert_eq!(tried(&simulated), ["slice 12ms 3ms"]);
+        for (given, tried) in [
+            ("engine=sim host=linux-7.3", "pause-exits on off, host linux-7.3 cfs-2019"),
+            ("engine=sim host=linux-7.3 pause-exits=off", "pause-exits off on, host linux-7.3 cfs-2019"),
+            // Intel's waiters exit in ring 0 only.
+            ("engine=sim host=linux-7.3 ring=3", "host linux-7.3 cfs-2019"),
+            ("ring=3 sched=host", "sched host vmm"),
+            ("engine=sim slice=12ms", "slice 12ms 3ms"),
+        ] {
+            let each = assumptions(&asked(given)).unwrap();
+            let each: Vec<_> =
+                each.iter().map(|it| format!("{} {} {}", it.key, it.asked, it.other)).collect();
+            assert_eq!(each.join(", "), tried, "{given}");
+        }
         // Simulated answers leave the time of further blocks to machines like it.
-        let is_precise = [asked(&[("ring", "3")]), simulated].map(|asked| {
+        let is_precise = ["ring=3", "engine=sim slice=12ms"].map(asked).map(|asked| {
             let source = source(&asked, &assumptions(&asked).unwrap(), 1);
             Experiment::parse(source).unwrap().target_precision.is_some()
         });

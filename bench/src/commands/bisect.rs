@@ -122,15 +122,9 @@ fn line(compared: &Comparison, word: Exit, path: &Path) -> String {
     format!("{word}: {} / {}: {ratio}; results: {}\n", compared.arm, compared.baseline, path.display())
 }
 
-/// An estimate with its interval.
 pub(super) fn ratio_in_words(ratio: &Estimate) -> String {
-    let middle = significant(ratio.hodges_lehmann);
-    match ratio.interval {
-        Some(interval) => {
-            format!("{middle} ({} to {})", significant(interval.low), significant(interval.high))
-        }
-        None => format!("{middle}, without an interval,"),
-    }
+    let without = if ratio.interval.is_none() { ", without an interval," } else { "" };
+    ratio.told(significant, significant) + without
 }
 
 #[cfg(test)]

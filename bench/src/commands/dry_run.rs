@@ -139,7 +139,6 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Earlier results of an experiment.
 pub(super) struct Earlier {
     pub(super) path: PathBuf,
     /// The comparison that is the headline of the plan, by setting.
@@ -194,12 +193,9 @@ mod tests {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
         let text = show(&plan, rule(4), TIME, None);
-        for cell in plan.cells() {
-            let is_its = |line: &&str| line.ends_with(&format!(" {}", cell.id));
-            assert_eq!(text.lines().filter(is_its).count(), 1, "{text}");
-        }
-        assert!(text.contains("\n7 cells in each of 4 blocks: 28 runs, about "), "{text}");
-        assert!(text.lines().last().unwrap().starts_with("7 cells"), "nothing else is to be said: {text}");
+        assert!(plan.cells().all(|cell| text.matches(&format!(" {}\n", cell.id)).count() == 1), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("7 cells in each of 4 blocks: 28 runs, about "), "{text}");
         let rule = Rule {
             retries: 2,
             target_precision: Some(0.08),

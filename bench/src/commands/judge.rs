@@ -21,8 +21,6 @@ use crate::text::output;
 struct Part {
     name: &'static str,
     words: Vec<String>,
-    /// Its figures are in a directory of this name.
-    has_figures: bool,
 }
 
 pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
@@ -51,9 +49,9 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
 
 /// The commands, in the order in which they run.
 fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
-    let part = |name: &'static str, words: &[&[&str]], has_figures| {
-        let words = words.concat().into_iter().map(str::to_owned).collect();
-        Part { name, words, has_figures }
+    let part = |name: &'static str, words: &[&[&str]]| Part {
+        name,
+        words: words.concat().into_iter().map(str::to_owned).collect(),
     };
     let into = |name: &str| output.join(name).display().to_string();
     let (object, time) = (args.object.display().to_string(), args.time.to_string());
@@ -62,9 +60,9 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
     let simulated = ["--engine", "sim", "--machine", machine, "--cpus", "0-7"];
     let place: &[&str] = if args.simulated { &simulated } else { &[] };
     let bench = ["bench", "judge", "--with", object];
-    let mut parts = vec![part("check", &[&["check", object, "--time", time], place], false)];
+    let mut parts = vec![part("check", &[&["check", object, "--time", time], place])];
     if !args.simulated {
-        parts.push(part("real", &[&bench, &["--output", &into("real")], quick], true));
+        parts.push(part("real", &[&bench, &["--output", &into("real")], quick]));
     }
     let set_machine = format!("machine={machine}");
     let set_machine = set_machine.as_str();
@@ -72,11 +70,11 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
     let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
     let how = ["--blocks", "6", "--output"];
-    parts.push(part("simulated", &[&bench, &sets, &how, &[&into("simulated")], quick], true));
+    parts.push(part("simulated", &[&bench, &sets, &how, &[&into("simulated")], quick]));
     for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
         let how = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5", "--budget", time];
         let words: [&[&str]; 3] = [&["worst", "--lock-object", object], &how, &["--output", &into(name)]];
-        parts.push(part(name, &words, false));
+        parts.push(part(name, &words));
     }
     parts
 }
@@ -106,7 +104,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
         7 => "finished, but its figures are invalid".to_owned(),
         code => format!("failed with exit code {code}"),
     };
-    if !part.has_figures || !path.join(directory::MANIFEST).exists() {
+    if !path.join(directory::MANIFEST).exists() {
         return Ok(format!("{ending} ({}.txt)", part.name));
     }
     let manifest = Manifest::read(&path)?;
@@ -123,16 +121,8 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The exit code of a part.
 fn exit_of(code: i32) -> Exit {
-    match code {
-        0 => Exit::Done,
-        2 => Exit::Usage,
-        3 => Exit::BadExperiment,
-        4 => Exit::HostLacks,
-        5 => Exit::GuestFailed,
-        6 => Exit::NoProgress,
-        7 => Exit::Untrusted,
-        _ => Exit::Internal,
-    }
+    use Exit::{BadExperiment, Done, GuestFailed, HostLacks, NoProgress, Untrusted, Usage};
+    let known = [Done, Usage, BadExperiment, HostLacks, GuestFailed, NoProgress, Untrusted];
+    known.into_iter().find(|exit| *exit as i32 == code).unwrap_or(Exit::Internal)
 }

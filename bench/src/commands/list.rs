@@ -1,7 +1,5 @@
 //! `haltkick list`: what there is to choose from.
 
-use std::fmt::Write as _;
-
 use clap::ValueEnum as _;
 use haltkick_vmm::hosts::{self, HostPreset};
 use haltkick_vmm::machines::{Preset, presets};
@@ -158,33 +156,29 @@ fn workload(workload: &Entry) -> Choice {
 
 /// A line each, as people read it.
 fn text(what: Listed, entries: &[Choice]) -> String {
-    let mut text = String::new();
-    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    for entry in entries {
+    let longest = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let width = if matches!(what, Listed::Figures | Listed::Workloads) { longest } else { 18 };
+    let more = |before: &str, words: Option<&Vec<String>>| {
+        let words = words.filter(|words| !words.is_empty());
+        words.map_or(String::new(), |words| format!("; {before} {}", words.join(", ")))
+    };
+    let line = |entry: &Choice| {
         let Choice { name, summary, .. } = entry;
-        let _ = match what {
-            Listed::Experiments | Listed::Hosts => writeln!(text, "{name:<18} {summary}"),
+        let column = match what {
+            Listed::Experiments | Listed::Hosts | Listed::Workloads => String::new(),
             Listed::Locks => {
-                let forms = match entry.pv.as_deref() {
-                    Some(["off"]) | None => String::new(),
-                    Some(forms) => format!("pv {}", forms.join(", ")),
-                };
-                let layouts = entry.layouts.as_deref().unwrap_or_default().join(", ");
-                let layouts = if layouts.is_empty() { layouts } else { format!("; --layout {layouts}") };
-                writeln!(text, "{name:<18} {forms:<11} {summary}{layouts}")
+                let forms = entry.pv.as_ref().filter(|forms| **forms != ["off"]);
+                let pv = forms.map_or(String::new(), |forms| format!("pv {}", forms.join(", ")));
+                format!("{pv:<11} ")
             }
-            Listed::Machines => writeln!(text, "{name:<18} {:>4} CPUs  {summary}", entry.cpus.unwrap_or(0)),
+            Listed::Machines => format!("{:>4} CPUs  ", entry.cpus.unwrap_or(0)),
             Listed::Figures => {
-                let (unit, better) = (entry.unit.unwrap_or_default(), entry.better.unwrap_or_default());
-                writeln!(text, "{name:<width$} {unit:<10} {better:<4} {summary}")
+                format!("{:<10} {:<4} ", entry.unit.unwrap_or_default(), entry.better.unwrap_or_default())
             }
-            Listed::Points => writeln!(text, "{name:<18} {:<11} {summary}", entry.who.unwrap_or_default()),
-            Listed::Workloads => {
-                let times = entry.times.as_deref().unwrap_or_default().join(", ");
-                let times = if times.is_empty() { times } else { format!("; reports {times}") };
-                writeln!(text, "{name:<width$} {summary}{times}")
-            }
+            Listed::Points => format!("{:<11} ", entry.who.unwrap_or_default()),
         };
-    }
-    text
+        let layouts = more("--layout", entry.layouts.as_ref());
+        format!("{name:<width$} {column}{summary}{layouts}{}\n", more("reports", entry.times.as_ref()))
+    };
+    entries.iter().map(line).collect()
 }

@@ -22,7 +22,6 @@ mod worst;
 use crate::cli::Command;
 use crate::text::exit::{Exit, Result};
 
-/// Does what the command line asks for.
 pub(crate) fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Run(args) => run::run(&args),

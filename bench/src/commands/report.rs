@@ -66,7 +66,6 @@ fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
     }
 }
 
-/// Writes what was asked for, and says where it is.
 fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
     for (export, file) in &exports.0 {
         let content = export.content(summary, records);
@@ -130,7 +129,6 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     write("report.html", &report::page(manifest, summary, records))
 }
 
-/// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
@@ -157,7 +155,6 @@ fn open(page: &Path) -> Result<()> {
     }
 }
 
-/// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
@@ -171,7 +168,6 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     conclude(&directory.path, &manifest, &records, &args.show, &exports)
 }
 
-/// Reads a directory: its manifest and its records.
 pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
     let records = manifest.records(path)?;
@@ -181,74 +177,45 @@ pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::plan::Plan;
     use crate::measure::synthetic::{Scratch, Sketch, World};
     use crate::results::manifest::FailedRun;
 
-    fn plan() -> Plan {
-        Sketch::two().compared().plan(8)
-    }
-
-    fn manifest(world: &World, overrides: &[&str]) -> Manifest {
-        let mut manifest = world.manifest(&plan());
-        manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
-        manifest
-    }
-
-    /// How a plan of eight blocks ends whose first `blocks` have a run of arm `b` that is invalid.
-    fn ending(blocks: u32, overrides: &[&str], strict: bool) -> Exit {
-        let scratch = Scratch::new(&format!("conclude-{blocks}-{strict}-{}", overrides.len()));
-        let world = World::new(1);
-        let mut records = world.records(&plan());
-        let is_spoiled = |it: &&mut Record| it.placed().arm == "b" && it.placed().block < blocks;
-        for record in records.iter_mut().filter(is_spoiled) {
-            record.warn("busy-neighbour", "somebody".into());
-        }
-        let show = ShowArgs { format: Format::Table, strict, verbose: false, export: vec![] };
-        conclude(scratch.path(), &manifest(&world, overrides), &records, &show, &Exports::default()).unwrap()
-    }
-
     #[test]
-    fn one_invalid_run_fails_if_strict_and_an_invalid_headline_always() {
-        for (blocks, overrides, strict, expected) in [
-            (0, &[][..], true, Exit::Done),
-            (1, &[], false, Exit::Done),
-            (1, &[], true, Exit::Untrusted),
-            (3, &[], false, Exit::Untrusted),
-            // A quick look ends well, unless it is strict.
-            (8, &["--quick"], false, Exit::Done),
-            (1, &["--quick"], true, Exit::Untrusted),
-            (8, &["--blocks=3"], false, Exit::Untrusted),
-        ] {
-            assert_eq!(ending(blocks, overrides, strict), expected, "{blocks} {overrides:?} {strict}");
-        }
-    }
-
-    #[test]
-    fn results_that_lack_failed_runs_never_end_well() {
-        let (scratch, world) = (Scratch::new("conclude-failed"), World::new(1));
-        let ending = |failed: &[Option<u8>], overrides: &[&str], records: Vec<Record>| {
-            let run = |ended_with| FailedRun {
-                cell_id: "b".into(),
-                block: 9,
-                message: "it hung".into(),
-                ended_with,
-            };
+    fn invalid_headlines_and_failed_runs_decide_how_results_end() {
+        let (scratch, plan, world) = (Scratch::new("ends"), Sketch::two().compared().plan(8), World::new(1));
+        let manifest = |options: &str, failed: &[Option<u8>]| {
+            let run =
+                |ended_with| FailedRun { cell_id: "b".into(), block: 9, message: "-".into(), ended_with };
             let failed = failed.iter().copied().map(run).collect();
-            let manifest = Manifest { failed, ..manifest(&world, overrides) };
-            write(scratch.path(), &manifest, &records).unwrap()
+            let mut manifest = Manifest { failed, ..world.manifest(&plan) };
+            manifest.source.overrides.push(options.into());
+            manifest
         };
-        for (failed, expected) in [
-            (&[][..], Exit::Done),
-            (&[None], Exit::NoProgress),
-            (&[None, Some(6)], Exit::NoProgress),
-            (&[Some(5)], Exit::GuestFailed),
+        // Runs of `b` are invalid in so many of the eight blocks.
+        for (invalid, options, strict, failed, expected) in [
+            (0, "", true, &[][..], Exit::Done),
+            (1, "", false, &[], Exit::Done),
+            (1, "", true, &[], Exit::Untrusted),
+            (3, "", false, &[], Exit::Untrusted),
+            // A quick look ends well, unless it is strict, or lacks failed runs.
+            (8, "--quick", false, &[], Exit::Done),
+            (1, "--quick", true, &[], Exit::Untrusted),
+            (8, "--blocks=3", false, &[], Exit::Untrusted),
+            (0, "", false, &[None], Exit::NoProgress),
+            (0, "--quick", false, &[None, Some(6)], Exit::NoProgress),
+            (0, "--quick", false, &[Some(5)], Exit::GuestFailed),
         ] {
-            for overrides in [&[][..], &["--quick"]] {
-                let (summary, exit) = ending(failed, overrides, world.records(&plan()));
-                assert_eq!((exit, summary.warnings.is_empty()), (expected, failed.is_empty()), "{failed:?}");
+            let (manifest, mut records) = (manifest(options, failed), world.records(&plan));
+            let is_spoiled = |it: &&mut Record| it.placed().arm == "b" && it.placed().block < invalid;
+            for record in records.iter_mut().filter(is_spoiled) {
+                record.warn("busy-neighbour", "somebody".into());
             }
+            let show = ShowArgs { format: Format::Table, strict, verbose: false, export: vec![] };
+            let ended = conclude(scratch.path(), &manifest, &records, &show, &Exports::default());
+            assert_eq!(ended, Ok(expected), "{invalid} {options} {strict} {failed:?}");
+            let told = summarized(&manifest, &records).warnings;
+            assert_eq!(told.iter().any(|it| it.starts_with("FAILED")), !failed.is_empty(), "{told:?}");
         }
-        assert_eq!(ending(&[], &["--quick"], vec![]).1, Exit::Untrusted, "nothing was measured");
+        assert_eq!(exit(&manifest("--quick", &[]), &[], false), Exit::Untrusted, "nothing was measured");
     }
 }

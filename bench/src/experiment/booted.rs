@@ -9,8 +9,7 @@ use super::contents::{self, Arm, Experiment, Patch};
 use super::source::At;
 use super::workload_inside::WorkloadInside;
 use crate::experiment::measure::Measure;
-use crate::settings::value::Value;
-use crate::settings::{Settings, Supply, linux};
+use crate::settings::{Settings, Supply, Value, linux};
 use crate::text::exit::{Failure, Result};
 
 impl Experiment {

@@ -12,8 +12,7 @@ use super::published::Published;
 use super::source::{At, Source};
 use super::workload_inside::WorkloadInside;
 use crate::record::place::{beside, is_taken, slug};
-use crate::settings::value::default_name;
-use crate::settings::{Settings, table};
+use crate::settings::{Settings, default_name, table};
 use crate::text::exit::Result;
 
 /// Keys that boot a kernel; they stand wherever settings do.

@@ -4,9 +4,8 @@
 use super::contents::{Experiment, combined};
 use super::source::BUILT_IN;
 use crate::host::cpulist::CpuList;
-use crate::settings::Supply;
 use crate::settings::choices::Ratio;
-use crate::settings::value::Value;
+use crate::settings::{Supply, Value};
 use crate::text::exit::Result;
 
 impl Experiment {

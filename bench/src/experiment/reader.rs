@@ -12,8 +12,7 @@ use super::robust::{MOST_POINTS, POINTS};
 use super::schema;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
-use crate::settings::table;
-use crate::settings::value::Vm;
+use crate::settings::{Vm, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::Why;
 use crate::host::probe::hash;
-use crate::settings::choices::SCHEDULERS;
-use crate::settings::deschedule;
+use crate::settings::choices::{self, SCHEDULERS};
 use crate::settings::row::{InRecord, Told, given, ns, told};
 use crate::settings::table;
 
@@ -65,7 +64,7 @@ impl Settings {
             ("slice_ns", why.given("settings.slice_ns", slice_ns, by_host).into()),
             ("pv", (guest.pv && !is_emulated).into()),
             ("pv_features", outcome.pv_features.clone().into()),
-            ("deschedule", run.deschedule.as_ref().map(deschedule::written).into()),
+            ("deschedule", run.deschedule.as_ref().map(choices::written_deschedule).into()),
             ("halt_poll_ns", run.halts.poll.map(ns).into()),
             ("pause_exits", run.halts.pause_exits.into()),
             ("marker", linux.marker.clone().into()),

@@ -9,8 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use haltkick_vmm::FILE_PREFIX;
 
 use super::row::Kind;
-use super::value::Value;
-use super::{Setting, Settings, table};
+use super::{Setting, Settings, Value, table};
 
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Refused;
 
-use super::deschedule;
 use super::row::{Linux, Setting};
-use super::value::{Settings, Value};
+use super::{Settings, Value, choices};
 use crate::text::quantity::MemorySize;
 
 /// Enough for a distribution's kernel and a small initramfs.
@@ -26,7 +25,7 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
 
 /// Refuses to take off vCPUs by what they are doing.
 pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
-    let policy = settings.given("deschedule").and_then(|policy| policy.by(deschedule::read));
+    let policy = settings.given("deschedule").and_then(|policy| policy.by(choices::deschedule));
     policy.map_or(Ok(()), |policy| policy.check_for_linux())
 }
 

@@ -157,6 +157,11 @@ mod tests {
         {
             assert!(!is_like(name), "{name}");
         }
+        // One with late stores differs in nothing else.
+        let late = find("nehalem-2s~late-stores").unwrap();
+        assert_eq!(late.costs, nominal.costs);
+        assert_eq!(late.model, Model { stores: Stores::Late, ..nominal.model });
+        assert!(find("nehalem-3s~late-stores").is_err());
     }
 
     #[test]
@@ -174,14 +179,6 @@ mod tests {
             let like = like_cores_with(|flag| flags.split(' ').any(|it| it == flag));
             assert!(like == machine && find(like).is_ok(), "{flags}: {like}");
         }
-    }
-
-    #[test]
-    fn a_machine_with_late_stores_differs_in_nothing_else() {
-        let (nominal, late) = (find("nehalem-2s").unwrap(), find("nehalem-2s~late-stores").unwrap());
-        assert_eq!(late.costs, nominal.costs);
-        assert_eq!(late.model, Model { stores: Stores::Late, ..nominal.model });
-        assert!(find("nehalem-3s~late-stores").is_err());
     }
 
     #[test]

@@ -7,11 +7,9 @@ use haltkick_vmm::Span;
 use serde_json::{Map, Value as Json, json};
 
 use super::choices::{self, Ratio};
-use super::deschedule;
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
-use super::value::{Value, Vm};
-use super::{in_range, table};
+use super::{Value, Vm, in_range, table};
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::quantity::MemorySize;
 
@@ -81,7 +79,9 @@ impl Setting {
             Kind::PauseLoops => written::<PauseLoops>(text)?,
             Kind::Quota => choices::written_quota(choices::quota(text)?),
             Kind::Fold => choices::written_fold(choices::fold(text)?),
-            Kind::Deschedule => deschedule::read(text)?.map_or("none".into(), |it| deschedule::written(&it)),
+            Kind::Deschedule => {
+                choices::deschedule(text)?.map_or("none".into(), |it| choices::written_deschedule(&it))
+            }
             Kind::Guests => return Ok(Value::Guests(guests(text)?)),
         }))
     }

@@ -13,8 +13,7 @@ use haltkick_vmm::{
 use super::choices::{self, ENGINES, EngineChoice, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
-use super::value::{Value, default_name};
-use super::{Settings, Supply, WITH_PV, in_range, machines, rounds, table};
+use super::{Settings, Supply, Value, WITH_PV, default_name, in_range, machines, rounds, table};
 use crate::host::cpu_choice::{self, CpuChoice};
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;
@@ -81,8 +80,8 @@ impl Settings {
         let (warmup, window) = (Duration::ZERO, Duration::ZERO);
         let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
-            if let (Apply::Run(apply), Some(value)) = (&setting.apply, self.value(setting)) {
-                apply(&mut run, &value);
+            if let (Apply::Run(apply), Some(value)) = (&setting.apply, self.given(setting.name)) {
+                apply(&mut run, value);
             }
         }
         if matches!(run.engine, Engine::Qemu(_)) && self.given("sched").is_none() {
@@ -102,8 +101,8 @@ impl Settings {
         let seed = self.given("seed").map_or(Guest::default().seed, Value::to);
         let mut ours = Ours { lock, ..Ours::default() };
         for setting in table::all() {
-            if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.value(setting)) {
-                apply(&mut ours, &value);
+            if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.given(setting.name)) {
+                apply(&mut ours, value);
             }
         }
         self.check_workload(&ours.workload, pv, image)?;
@@ -384,6 +383,17 @@ mod tests {
         let ours = library.guests[0].ours_mut().unwrap();
         (ours.shape.long_hold_ns, ours.shape.read_hold_ns) = (ns(ours.hold), ns(ours.hold));
         assert_eq!(resolved, library);
+        for setting in table::all() {
+            let Some(written) = setting.default.map(|default| setting.read(default).unwrap()) else {
+                continue;
+            };
+            match setting.apply {
+                Apply::Run(apply) => apply(&mut library, &written),
+                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), &written),
+                Apply::Combined => {}
+            }
+        }
+        assert_eq!(resolved, library, "those that the table writes");
     }
 
     #[test]
@@ -458,6 +468,7 @@ mod tests {
         assert_eq!(resolve(&[("grace", "5us/user")]).unwrap_err().about, "grace");
         assert_eq!(resolve(&[("footprint", "4/5")]).unwrap_err().about, "footprint");
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().our(0).ours.shape.zipf_hundredths, 99);
+        assert_eq!(resolve(&[("spin-threshold", "linux")]).unwrap().our(0).ours.spin_rounds, 1 << 15);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
 
@@ -467,6 +478,8 @@ mod tests {
             resolve(&[&[("engine", "sim"), ("machine", "numaconnect-512")], more].concat())
         };
         assert_eq!(resolve(&[]).unwrap().guests[0].vcpus, 16);
+        assert_eq!(resolve(&[("ratio", "1.5")]).unwrap().guests[0].vcpus, 3);
+        assert_eq!(resolve(&[("ratio", "1.5"), ("cpus", "0")]).unwrap().guests[0].vcpus, 2);
         assert_eq!(sim(&[]).unwrap().guests[0].vcpus, 1024);
         assert_eq!(sim(&[("cpus", "0-127")]).unwrap().guests[0].vcpus, 1024);
         assert_eq!(sim(&[("cpus", "0-128")]).unwrap().guests[0].vcpus, 7 * 129);

@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{Known, OurGuest, Ours, Run, WorkloadFlags};
+use haltkick_vmm::{Known, OurGuest, Ours, Run, Span, WorkloadFlags};
 use serde_json::Value as Json;
 
+use super::Value;
 use super::choices::{Offer, SWITCH};
-use super::value::Value;
 
 /// One setting: a row of the table.
 pub(crate) struct Setting {
@@ -21,7 +21,7 @@ pub(crate) struct Setting {
     /// Words of `-h` about it, with an example; `None`: only `--help` has it.
     pub(crate) short_help: Option<&'static str>,
     pub(crate) kind: Kind,
-    /// Its default, as it would be written; `None`: decided by other settings, or none.
+    /// Its default, as it would be written; `None`: that of the library, which the record tells, or none.
     pub(crate) default: Option<&'static str>,
     /// Its default in the help, where that is not what would be written.
     pub(crate) help_default: Option<&'static str>,
@@ -91,10 +91,8 @@ pub(crate) enum Apply {
     Combined,
 }
 
-/// How the record tells of a setting.
 pub(crate) type Told = fn(OurGuest<'_>) -> Known<Json>;
 
-/// Place of a setting in the record.
 pub(crate) enum InRecord {
     /// Among its `settings` under this name, with this value.
     As(&'static str, Told),
@@ -104,7 +102,6 @@ pub(crate) enum InRecord {
     No(#[cfg_attr(not(test), expect(dead_code, reason = "as above"))] &'static str),
 }
 
-/// A value of the record.
 pub(crate) fn told(value: impl Into<Json>) -> Known<Json> {
     Ok(value.into())
 }
@@ -134,10 +131,27 @@ impl Setting {
     }
 
     pub(super) fn help_text(&self) -> String {
-        match self.help_default.or(self.default) {
+        match self.help_default.map(String::from).or_else(|| self.default_text()) {
             Some(default) => format!("{} [default: {default}]", self.help),
             None => self.help.to_owned(),
         }
+    }
+
+    /// Its default as it would be written.
+    pub(super) fn default_text(&self) -> Option<String> {
+        let library = Run::default();
+        let told = match (self.default, &self.apply, &self.in_record) {
+            (Some(written), ..) => return Some(written.into()),
+            (None, Apply::Run(_) | Apply::Ours(_), InRecord::As(_, told)) => told(library.our(0)).ok()?,
+            _ => return None,
+        };
+        Some(match (&self.kind, told) {
+            (Kind::Share, percent) => format!("{percent}%"),
+            (_, Json::Bool(is_on)) => SWITCH.of(is_on).into(),
+            (_, Json::String(text)) => text,
+            (_, ns) if self.is_time() => Span(Duration::from_nanos(ns.as_u64()?)).to_string(),
+            (_, number) => number.to_string(),
+        })
     }
 }
 
@@ -157,13 +171,14 @@ macro_rules! setters {
 setters! {
     /// One that people type: `-h` shows it with these words.
     fn typed(words: &'static str) { short_help = Some(words) }
-    /// The default as it would be written.
+    /// The default as it would be written, where the record of a run by default does not tell it.
     fn default(written: &'static str) { default = Some(written) }
     /// The default as the help tells it.
     fn default_in_help(words: &'static str) { help_default = Some(words) }
     /// A number, or a number of things, from `range`.
     fn within(range: RangeInclusive<u64>) { bounds = Bounds::Number(*range.start(), *range.end()) }
     fn lasting(range: RangeInclusive<Duration>) { bounds = Bounds::Time(*range.start(), *range.end()) }
+    fn unit(unit: &'static str) { unit = unit }
     fn flag(flag: &'static str) { flag = Some(flag) }
     fn instead_of(other: &'static str) { instead_of = Some(other) }
     fn behind(other: &'static str) { qualifies = Some(other) }

@@ -5,22 +5,20 @@
 //! a row without either is combined with others in `Settings::resolve`. A number for the guest's sections goes into its
 //! `Shape`, which the guest reads as it is. A row that only says more of another one stands `behind` it.
 
-mod machine;
-
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
-use machine::MACHINE;
+use haltkick_vmm::{
+    Accelerator, Engine, MAX_LOCKS, MAX_VCPUS, MOST_LINES, Run, Sched, ShapeFlags, WorkloadFlags,
+};
 
 use super::choices::{
-    self, AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, SHARES, STAMPS, SWITCH,
+    self, AFTER_WORK, DISTRIBUTIONS, ENGINES, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, RINGS,
+    SCHEDULERS, SHARES, STAMPS, SWITCH,
 };
-use super::deschedule;
+use super::pause_loops::PauseLoops;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use crate::text::quantity::MemorySize;
-
-pub(crate) use machine::engine;
 
 /// The rows, under the headings of the help.
 pub(crate) static TABLE: &[(&str, &[Setting])] = &[
@@ -37,6 +35,119 @@ const MAX_WORK: Duration = Duration::from_secs(1);
 /// A shorter watchdog ends runs in which nothing is wrong.
 const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);
 const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
+const SHORTEST_SLICE: Duration = Duration::from_micros(50);
+const LONGEST_SLICE: Duration = Duration::from_millis(100);
+
+/// What runs a guest, on which CPUs, under which scheduler.
+const MACHINE: &[Setting] = &[
+    word(
+        "engine",
+        "ENGINE",
+        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated \
+         machine",
+        &ENGINES,
+    )
+    .typed("What runs the guest: --engine sim, a simulated machine, needs no /dev/kvm")
+    .default("kvm")
+    .linux(Linux::Only(&["kvm", "qemu", "qemu-kvm", "qemu-tcg"]))
+    .recorded_as("engine", |it| told(engine(&it.run.engine))),
+    name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
+        .typed("The simulated machine: --machine skylake-8s")
+        .default_in_help("none")
+        .recorded_as("machine", |it| {
+            given(
+                it.run.engine.machine().map(|machine| machine.name.clone()),
+                "a machine that is not simulated",
+            )
+        }),
+    number("vcpus", "Number of vCPUs")
+        .within(1..=MAX_VCPUS as u64)
+        .instead_of("ratio")
+        .of_guest()
+        .linux(Linux::Used)
+        .recorded_as("vcpus", |it| told(it.guest.vcpus)),
+    other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
+        .typed("vCPUs per pCPU: --ratio 8")
+        .default_in_help("8, or less if there would be more than 1024 vCPUs")
+        .within(1..=MAX_VCPUS as u64)
+        .instead_of("vcpus")
+        .of_guest()
+        .linux(Linux::Used)
+        .recorded_as("ratio", |it| told(f64::from(it.guest.vcpus) / it.run.cpus.len() as f64)),
+    other(
+        "cpus",
+        "CPUS",
+        Kind::Cpus,
+        "Host CPUs to use: cores, node:N, llc:N, isolated, all, or a list such as 0,2-3",
+    )
+    .typed("Host CPUs to use: --cpus 0-3")
+    .default_in_help("cores: one CPU of each core that this process may use")
+    .linux(Linux::Used)
+    .recorded_as("cpus", |it| told(it.run.cpus.clone())),
+    other(
+        "numa",
+        "NODES",
+        Kind::Numa,
+        "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a \
+         node's number",
+    )
+    .sets_run(|run, value| run.numa = value.by(choices::numa))
+    .recorded_as("numa", |it| {
+        given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
+    }),
+    word("ring", "RING", "Privilege ring of the guest; auto on a simulated machine: 0", &RINGS)
+        .default("auto")
+        .sets_run(|run, value| run.ring = value.among(&RINGS))
+        .recorded("settings.ring"),
+    word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
+        .typed("Which scheduler preempts the vCPUs: --sched host")
+        .linux(Linux::Used)
+        .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
+        .recorded_as("sched", |it| told(SCHEDULERS.of(it.run.rules.sched))),
+    name(
+        "host",
+        "The host whose scheduler engine sim models with sched host: one of `haltkick list \
+         hosts`, or a file",
+    )
+    .default_in_help("none")
+    .recorded_as("host", |it| {
+        given(it.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules")
+    }),
+    time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
+        .typed("Time a vCPU may run before the VMM takes it off its pCPU: --slice 500us")
+        .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
+        .linux(Linux::Used)
+        .sets_run(|run, value| run.rules.slice = value.time())
+        .recorded_as("slice_ns", |it| {
+            given(
+                (it.run.rules.sched == Sched::Vmm).then(|| ns(it.run.rules.slice)),
+                "the host's scheduler decides",
+            )
+        }),
+    switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
+        .linux(Linux::Used)
+        .sets_run(|run, value| run.halts.pause_exits = value.is_on())
+        .recorded_as("pause_exits", |it| told(it.run.halts.pause_exits)),
+    other(
+        "ple",
+        "LIMITS",
+        Kind::PauseLoops,
+        "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on \
+         AMD); and to which vCPU one that spins yields: target=round-robin (as KVM does), \
+         last-kicked, holder or only-holder",
+    )
+    .default_in_help("as the host file says")
+    .recorded_as("ple", |it| {
+        given(
+            PauseLoops::of(it.run).map(|loops| loops.to_string()),
+            "no model of a host has pause-loop exits",
+        )
+    }),
+    switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
+        .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
+        .recorded_as("hlt_exits", |it| told(it.run.halts.hlt_exits)),
+];
+
 const HOSTILITY: &[Setting] = &[
     other(
         "deschedule",
@@ -49,10 +160,10 @@ const HOSTILITY: &[Setting] = &[
     .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
-    .sets_run(|run, value| run.deschedule = value.by(deschedule::read))
+    .sets_run(|run, value| run.deschedule = value.by(choices::deschedule))
     .recorded_as("deschedule", |it| {
         given(
-            it.run.deschedule.as_ref().map(deschedule::written),
+            it.run.deschedule.as_ref().map(choices::written_deschedule),
             "no vCPU was to be descheduled on purpose",
         )
     }),
@@ -79,30 +190,25 @@ const HOSTILITY: &[Setting] = &[
     .recorded_as("quota", |it| {
         given(it.guest.quota.map(|quota| choices::written_quota(Some(quota))), "the guest had no quota")
     }),
-    other(
+    time(
         "grace",
-        "TIME[/WHO]",
-        Kind::Time,
         "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice; \
          which sections ask for that: kernel (all), or user (short ones of the workload mixed), \
          as in 50us/user",
     )
-    .default("0s")
+    .unit("TIME[/WHO]")
     .sets_run(|run, value| run.rules.grace = value.time())
     .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
-        .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
         .recorded_as("slice_margin_ns", |it| told(ns(it.ours.slice_margin))),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
-        .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
         .recorded_as("kick_yield", |it| told(it.run.rules.kick_yields)),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
-    .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
     .recorded_as("attribution", |it| told(it.run.attribution)),
 ];
@@ -134,7 +240,6 @@ const LOCK: &[Setting] = &[
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a \
          table)",
     )
-    .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
     .recorded_as("patch", |it| told(it.ours.patch)),
     word(
@@ -144,7 +249,6 @@ const LOCK: &[Setting] = &[
          host's scheduler: auto, kvm or bpf, as in on/bpf",
         &SWITCH,
     )
-    .default("on")
     .of_guest()
     .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
     .recorded_as("preempted_hint", |it| told(it.ours.preempted_hint)),
@@ -170,7 +274,6 @@ const LOCK: &[Setting] = &[
         "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
         &FLAG_WRITERS,
     )
-    .default("auto")
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
     .behind("preempted-hint")
     .recorded("settings.preempted_flag"),
@@ -180,14 +283,12 @@ const LOCK: &[Setting] = &[
         Kind::SpinThreshold,
         "How long a paravirtual waiter spins before it sleeps; linux: 2^15 rounds, as Linux does",
     )
-    .default("20us")
     .of_guest()
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.by(choices::spin_threshold);
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
     number("lock-parameter", "The number that a lock object gets from hk_parameter()")
-        .default("0")
         .within(0..=u32::MAX as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_parameter = value.to())
@@ -196,7 +297,6 @@ const LOCK: &[Setting] = &[
 
 const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
-        .default("critical-section")
         .of_guest()
         .sets_ours(|ours, value| {
             // Its name until 0.1.0.
@@ -204,34 +304,29 @@ const WORKLOAD: &[Setting] = &[
             ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
         })
         .recorded_as("workload", |it| told(it.ours.workload.clone())),
-    other(
+    time(
         "hold",
-        "TIME[/SHARE]",
-        Kind::Time,
         "Work inside a critical section; by how much a section's length may differ from that, \
          such as 1us/20%",
     )
+    .unit("TIME[/SHARE]")
     .typed("Work inside a critical section: --hold 500ns")
-    .default("1us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .sets_ours(|ours, value| ours.hold = value.time())
     .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
-    other(
+    time(
         "think",
-        "TIME[/HOW]",
-        Kind::Time,
         "Work between two critical sections; fixed, or exponential as in 2us/exponential: how \
          these times (or times between arrivals) are distributed",
     )
+    .unit("TIME[/HOW]")
     .typed("Work between two critical sections: --think 5us")
-    .default("2us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .sets_ours(|ours, value| ours.think = value.time())
     .recorded_as("think_ns", |it| told(ns(it.ours.think))),
     number("locks", "Number of locks that the sections are spread over")
-        .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_count = value.to())
@@ -246,13 +341,12 @@ const WORKLOAD: &[Setting] = &[
     .linux(Linux::Used)
     .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes)
     .recorded("settings.memory_bytes"),
-    other(
+    time(
         "work",
-        "TIME[/WHAT]",
-        Kind::Time,
         "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is \
          done: leave, or go-on as in 1s/go-on [workload mixed]",
     )
+    .unit("TIME[/WHAT]")
     .of_guest()
     .only_in(WorkloadFlags::IS_MIXED)
     .about("Sections that make up the fixed amount of work; null: as many as fit into the window.")
@@ -265,27 +359,20 @@ const WORKLOAD: &[Setting] = &[
         .only_in(WorkloadFlags::HAS_WORK_FOR_EACH)
         .recorded("settings.work_sections"),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
-        .default("leave")
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
         .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
-    other(
+    time(
         "long-hold",
-        "TIME[/N]",
-        Kind::Time,
         "Work inside a long critical section; one section in N, chosen at random, is long, such \
          as 20us/16 [workload mixed]",
     )
+    .unit("TIME[/N]")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
     .only_in(WorkloadFlags::IS_MIXED)
     .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
     number("long-one-in", "One section in this many, chosen at random, is long; 0: none")
-        .default("0")
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.long_one_in = value.to())
         .behind("long-hold")
         .recorded_as("long_one_in", |it| told(it.ours.shape.long_one_in)),
@@ -295,7 +382,6 @@ const WORKLOAD: &[Setting] = &[
         "Which sections ask for --grace: kernel (all) or user (short ones)",
         &EXTENSIONS,
     )
-    .default("kernel")
     .only_in(WorkloadFlags::IS_MIXED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
     .behind("grace")
@@ -303,7 +389,6 @@ const WORKLOAD: &[Setting] = &[
         told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))
     }),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
-        .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
@@ -344,7 +429,6 @@ const WORKLOAD: &[Setting] = &[
         "How times between sections are distributed: fixed or exponential",
         &DISTRIBUTIONS,
     )
-    .default("fixed")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EXPONENTIAL_THINK, value.among(&DISTRIBUTIONS)))
     .behind("think")
@@ -356,7 +440,6 @@ const WORKLOAD: &[Setting] = &[
         Kind::Share,
         "By how much a section's length may differ from --hold, such as 20%",
     )
-    .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.by(choices::percent))
     .behind("hold")
@@ -390,21 +473,17 @@ const WORKLOAD: &[Setting] = &[
             "vCPUs began their next section when they had thought",
         )
     }),
-    other(
+    number(
         "footprint",
-        "LINES[/DIRTY][/embed]",
-        Kind::Number,
         "Cache lines of its lock that a section reads; how many of them it writes, too; embed: \
          the first is the line in which the lock ends; such as 8/2/embed",
     )
-    .default("0")
+    .unit("LINES[/DIRTY][/embed]")
     .within(0..=MOST_LINES)
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.footprint_lines = value.to())
     .recorded_as("footprint_lines", |it| told(it.ours.shape.footprint_lines)),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
-        .default("0")
-        .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.to())
         .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
@@ -414,7 +493,6 @@ const WORKLOAD: &[Setting] = &[
         "Whether the first line of the footprint is the one in which the lock ends",
         &PLACES,
     )
-    .default("apart")
     .only_in(WorkloadFlags::CAN_EMBED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.among(&PLACES)))
     .behind("footprint")
@@ -426,12 +504,10 @@ const WORKLOAD: &[Setting] = &[
         "Sections that only read, as a share of all; work inside those, if not that of --hold, \
          such as 90%/300ns",
     )
-    .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.read_percent = value.by(choices::percent))
     .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
-        .only_in(WorkloadFlags::IS_SHAPED)
         .behind("read-share")
         .recorded_as("read_hold_ns", |it| {
             told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
@@ -444,31 +520,27 @@ const MEASURING: &[Setting] = &[
         .sets_run(|run, value| run.pmu = value.is_on())
         .recorded("pmu_*"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
-        .default("off")
         .sets_run(|run, value| run.live = value.is_on())
         .recorded_as("live", |it| told(it.run.live)),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
-        .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
         .recorded_as("oracle", |it| told(it.ours.oracle)),
     word("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)", &STAMPS)
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
         .recorded_as("ordered_stamps", |it| told(it.ours.ordered_stamps)),
-    other(
+    time(
         "window",
-        "TIME[/TURNS]",
-        Kind::Time,
         "Length of the measuring window, longer if every vCPU must have TURNS turns in it: by default 8 in experiments, and 0 where \
          the command line gives the length",
     )
+    .unit("TIME[/TURNS]")
     .typed("Length of the measuring window: --duration 2s")
     .flag("duration")
     .default_in_help("1s, or eight scheduling rounds if longer")
     .linux(Linux::Used)
     .recorded_as("window_ns", |it| told(ns(it.run.window))),
     number("min-turns", "Turns of every vCPU in the window at least")
-        .default("0")
         .behind("window")
         .recorded("settings.window_ns"),
     other(
@@ -477,7 +549,6 @@ const MEASURING: &[Setting] = &[
         Kind::LargeNumber,
         "Double the window, up to 16 times its length, until at least N sections are done in it",
     )
-    .default("0")
     .default_in_help("0, it stays as it is")
     .sets_run(|run, value| run.min_sections = value.to())
     .recorded_as("min_sections", |it| told(it.run.min_sections)),
@@ -520,23 +591,20 @@ const SEVERAL_GUESTS: &[Setting] = &[
         .instead_of("vm")
         .recorded("settings.guest"),
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
-        .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
-    other(
+    time(
         "from",
-        "TIME[/TIME]",
-        Kind::Time,
         "When the guest gets its first pCPU in the window, such as 100ms after its opening; when \
          it gets none any longer, as in 100ms/500ms",
     )
+    .unit("TIME[/TIME]")
     .default_in_help("at once")
     .of_guest()
     .recorded_as("from_ns", |it| {
         given(it.guest.presence.map(|presence| ns(presence.from)), "the guest was there all the time")
     }),
     time("until", "When the guest gets no pCPU any longer until the window closes")
-        .of_guest()
         .behind("from")
         .recorded_as("until_ns", |it| {
             given(
@@ -545,6 +613,21 @@ const SEVERAL_GUESTS: &[Setting] = &[
             )
         }),
 ];
+
+/// NUMA nodes of the guests' memory, where the VMM places it.
+fn numa(run: &Run) -> Option<String> {
+    matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| choices::written_numa(run.numa))
+}
+
+pub(crate) fn engine(engine: &Engine) -> &'static str {
+    match engine {
+        Engine::Kvm => "kvm",
+        Engine::Threads => "threads",
+        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
+        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
+        Engine::Sim(_) => "sim",
+    }
+}
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().flat_map(|(_, rows)| rows.iter())

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{Image, Instruments, Outcome, Run, Span, System};
+use haltkick_vmm::{Guest, Image, Instruments, Outcome, Run, Span};
 
 use super::job::Job;
 use crate::cli::LoadTo;
@@ -99,14 +99,9 @@ fn solve(
     Ok(Err(nearest))
 }
 
-/// The run with another think time.
 fn simulate(run: &Run, think: Duration, image: &Image, stop: &AtomicBool) -> Result<Outcome> {
     let mut run = run.clone();
-    for guest in &mut run.guests {
-        if let System::Ours(ours) = &mut guest.system {
-            ours.think = think;
-        }
-    }
+    run.guests.iter_mut().filter_map(Guest::ours_mut).for_each(|ours| ours.think = think);
     Ok(haltkick_vmm::run(&run, image, &Instruments::default(), stop)?.outcome()?)
 }
 

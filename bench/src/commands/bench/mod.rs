@@ -41,7 +41,6 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     begin(&args.conduct, &job)
 }
 
-/// `haltkick sweep`: an experiment without a file.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
     let sweep = Sweep {
         vary: &args.vary,
@@ -133,18 +132,16 @@ pub(crate) fn run_within(
 ) -> Result<Ended> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
+        let refuse = |what: &str| Err(Failure::usage(format!("{} {what}", path.display())));
         // Texts are cleaned where they are read back.
         if job.experiment.source.text != output::clean(&source.text) {
-            let path = path.display();
-            return Err(Failure::usage(format!(
-                "{path} holds another experiment: choose another --output directory"
-            )));
+            return refuse("holds another experiment: choose another --output directory");
         }
         if job.overrides != *overrides {
-            let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
-            return Err(Failure::usage(format!(
-                "{path} was begun with other options ({begun}): give the same, or another --output"
-            )));
+            let begun = job.overrides.to_arguments().join(" ");
+            return refuse(&format!(
+                "was begun with other options ({begun}): give the same, or another --output"
+            ));
         }
         (job, directory, records)
     } else {

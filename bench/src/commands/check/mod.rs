@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 use haltkick_vmm::{Engine, FILE_PREFIX, Image, Needs, Run, RunError, Span};
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use crate::cli::{CheckArgs, ImageArgs, Language};
+use crate::cli::{CheckArgs, ImageArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
-use crate::settings::value::Value;
-use crate::settings::{Settings, Supply};
+use crate::settings::{Settings, Supply, Value};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use torture::Trial;
@@ -30,9 +29,9 @@ use verdict::Tried;
 const HEADERS: [&str; 2] = [haltkick_vmm::HEADER, include_str!("../../../../include/haltkick.rs")];
 
 pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
-    match (args.print_header, &args.object) {
+    match (&args.print_header, &args.object) {
         (Some(language), _) => {
-            output::data(HEADERS[usize::from(language == Language::Rust)])?;
+            output::data(HEADERS[usize::from(language == "rust")])?;
             Ok(Exit::Done)
         }
         // Without the oracle, two vCPUs in one section or a lost update would go unnoticed.
@@ -44,7 +43,6 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
     }
 }
 
-/// Puts the object through all trials.
 fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
     let entry = image.locks.last().expect("it was linked").clone();
@@ -92,7 +90,6 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     }
 }
 
-/// The check to be made.
 struct Job<'a> {
     args: &'a CheckArgs,
     object: &'a Path,
@@ -134,7 +131,6 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes one run.
     fn make(&self, trial: &Trial, seed: u64, engine: engine::Engine<'_>, tried: &mut Tried) -> Result<()> {
         let run = match self.of_trial(trial, seed) {
             Ok(run) => run,
@@ -178,14 +174,11 @@ impl Job<'_> {
 
     /// Settings of a trial. Those of the command line hold for all trials.
     fn settings(&self, trial: &Trial, seed: u64) -> Result<Settings> {
-        let mut settings = Settings::default();
-        for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
-            settings.set(key, &value).map_err(Failure::usage)?;
-        }
-        for (key, value) in trial.settings() {
-            // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
-            settings.set(key, value).unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
-        }
+        let seed = seed.to_string();
+        let settings = Settings::default().with([("lock", &*self.lock), ("seed", &*seed)]);
+        // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
+        let settings = settings.map_err(Failure::usage)?.with(trial.settings());
+        let mut settings = settings.unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
         let is_simulated = settings.given("engine").is_some_and(|engine| engine.text() == "sim");
         if let Some(least) = self.least_slice.get().filter(|_| !is_simulated)
             && settings.given("slice").is_some_and(|slice| slice.time() < least.0)

@@ -7,7 +7,6 @@ use haltkick_vmm::{Entry, LockFlags};
 use rand::Rng;
 use rand::seq::SliceRandom as _;
 
-/// One trial.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     /// Its kind, number of vCPUs and form, for people.
@@ -19,7 +18,6 @@ pub(super) struct Trial {
     settings: String,
 }
 
-/// A kind of trial.
 #[derive(Debug)]
 pub(super) struct Kind {
     name: &'static str,
@@ -175,7 +173,6 @@ const LONG_READERS: &str =
     "read-share=50% deschedule=waiter,rate=20000,for=20us hold=3us think=1us slice=100us window=300ms";
 /// All vCPUs are inside at once. Windows of 200 ms show a count of six bits with 300 vCPUs in 8 of 8 runs, half as long ones in 5 of 6.
 const READERS_INSIDE: &str = "workload=readers-inside hold=200ns slice=50us window=200ms";
-/// Sections of which half only read.
 const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
 
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
@@ -215,7 +212,6 @@ pub(super) fn parts(lock: &Entry, pv: bool) -> impl Iterator<Item = Part> {
     .filter_map(|(part, has)| has.then_some(part))
 }
 
-/// All trials of these forms.
 pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
     let of_form = |&pv: &bool| {
         let parts: BTreeSet<Part> = parts(lock, pv).collect();
@@ -236,7 +232,6 @@ fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
 }
 
 impl Trial {
-    /// Settings by name.
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings.split(' ').filter_map(|setting| setting.split_once('='))
     }

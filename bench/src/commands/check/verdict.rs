@@ -13,7 +13,6 @@ use crate::text::exit::{Exit, Failure};
 use crate::text::output::shown;
 use crate::text::quantity;
 
-/// Trials of one form.
 #[derive(Debug, Default)]
 struct Form {
     pv: bool,
@@ -34,7 +33,6 @@ impl Form {
     }
 }
 
-/// Trials of all forms.
 #[derive(Debug)]
 pub(super) struct Tried {
     forms: Vec<Form>,

@@ -34,12 +34,8 @@ const LEAST_MOVES: usize = 5;
 /// Milliseconds between two balances of a busy CPU, for each CPU of the host.
 const BUSY_BALANCE_MS: f64 = 16.0;
 
-/// A value for a key of a host file.
-struct Value {
-    section: &'static str,
-    key: &'static str,
-    text: String,
-}
+/// A value of a host file, behind its section and its key.
+type Value = (&'static str, &'static str, String);
 
 /// Measures: the file of a host with this name, and what of it is measured.
 pub(super) fn measured(name: &str) -> Result<(String, String)> {
@@ -53,7 +49,7 @@ pub(super) fn measured(name: &str) -> Result<(String, String)> {
     values.extend(of_threads(&allowed, online, &preset.host())?);
     let text = file(name, preset.text, &values);
     Host::parse(name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    let here: Vec<String> = values.iter().map(|it| format!("{}.{}", it.section, it.key)).collect();
+    let here: Vec<String> = values.iter().map(|(section, key, _)| format!("{section}.{key}")).collect();
     let said = format!(
         "from this host {}; the rest is of {}; try: haltkick run --engine sim --sched host --host",
         here.join(", "),
@@ -111,7 +107,7 @@ fn of_modules() -> Vec<Value> {
         ("pause", "counter", counter),
     ]
     .into_iter()
-    .filter_map(|(section, key, text)| text.map(|text| Value { section, key, text }))
+    .filter_map(|(section, key, text)| Some((section, key, text?)))
     .collect()
 }
 
@@ -121,7 +117,7 @@ fn of_threads(cpus: &[u32], online: u32, preset: &Host) -> Result<Vec<Value>> {
     let alone = gaps(first, 1, Duration::from_secs(1))?;
     let two = gaps(first, 2, Duration::from_secs(2))?;
     let mut values = Vec::new();
-    let mut put = |section, key, text: String| values.push(Value { section, key, text });
+    let mut put = |section, key, text: String| values.push((section, key, text));
     let changes: Vec<u64> = two.iter().flatten().filter(|gap| is_change(gap)).map(|gap| gap.at_ns).collect();
     let tick_hz = ticks_a_second(&changes);
     if let Some(hz) = tick_hz {
@@ -226,8 +222,8 @@ fn file(name: &str, preset: &str, values: &[Value]) -> String {
             }
             _ => {}
         }
-        match values.iter().find(|value| (value.section, value.key) == (section, key)) {
-            Some(value) => format!("{key} = {{ value = {}, source = \"here\" }}", value.text),
+        match values.iter().find(|value| (value.0, value.1) == (section, key)) {
+            Some((.., text)) => format!("{key} = {{ value = {text}, source = \"here\" }}"),
             None => line.to_owned(),
         }
     });
@@ -270,8 +266,7 @@ mod tests {
     fn measured_values_replace_those_of_the_preset_and_name_their_source() {
         let name = "my \"fast\" lab\\box, DEL \u{7f}, tab \t,\nline";
         for preset in hosts::presets() {
-            let text = "0.125".to_owned();
-            let values = [Value { section: "costs", key: "tick-us", text }];
+            let values = [("costs", "tick-us", "0.125".to_owned())];
             let text = file(name, preset.text, &values);
             assert!(text.contains("tick-us = { value = 0.125, source = \"here\" }"), "{text}");
             let read: toml::Table = text.parse().unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Ours, Outcome, Run, System, transfer_ns};
+use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Outcome, Run, transfer_ns};
 
 use super::plain_run;
 use crate::analysis::statistics::median;
@@ -178,20 +178,12 @@ impl Guests {
 
     /// Costs of leaving a guest on pCPU `first`, and of waking one up there and on `other`.
     fn costs(&self, first: u32, other: Option<u32>) -> Result<GuestCosts> {
-        let one = |vcpus: u32, workload: &str, slice: Duration| {
-            let mut run = self.base.clone();
-            run.rules.slice = slice;
-            let guest = &mut run.guests[0];
-            guest.vcpus = vcpus;
-            guest.system = System::Ours(Ours { workload: workload.into(), ..self.base.our(0).ours.clone() });
-            run
-        };
         let mut guests = vec![
-            one(1, "selftest-yield", LONG_SLICE),
-            one(2, "selftest-yield", LONG_SLICE),
+            self.one(1, "selftest-yield", LONG_SLICE),
+            self.one(2, "selftest-yield", LONG_SLICE),
             self.hand_over(&[first], Duration::ZERO),
-            one(1, "compute", SHORT_SLICE),
-            one(1, "compute", LONG_SLICE),
+            self.one(1, "compute", SHORT_SLICE),
+            self.one(1, "compute", LONG_SLICE),
         ];
         guests
             .extend(other.iter().flat_map(|other| SLEEPS.map(|hold| self.hand_over(&[first, *other], hold))));
@@ -215,17 +207,22 @@ impl Guests {
         })
     }
 
+    fn one(&self, vcpus: u32, workload: &str, slice: Duration) -> Run {
+        let mut run = self.base.clone();
+        (run.rules.slice, run.guests[0].vcpus) = (slice, vcpus);
+        run.guests[0].ours_mut().expect("it was made for our guest").workload = workload.into();
+        run
+    }
+
     /// Two vCPUs that hand a token to each other, each after it has worked for `hold`.
     fn hand_over(&self, cpus: &[u32], hold: Duration) -> Run {
-        let mut run = self.base.clone();
+        let mut run = self.one(2, "hand-off", LONG_SLICE);
         run.cpus = cpus.to_vec();
-        run.rules.slice = LONG_SLICE;
         // Enough of them where each takes long.
         run.window = WINDOW.max(hold * 40);
-        let guest = &mut run.guests[0];
-        (guest.vcpus, guest.pv) = (2, true);
-        let (workload, lock) = ("hand-off".into(), "qspinlock".into());
-        guest.system = System::Ours(Ours { workload, lock, hold, ..self.base.our(0).ours.clone() });
+        run.guests[0].pv = true;
+        let ours = run.guests[0].ours_mut().expect("it was made for our guest");
+        (ours.lock, ours.hold) = ("qspinlock".into(), hold);
         run
     }
 

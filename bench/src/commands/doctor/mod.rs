@@ -121,10 +121,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
 /// The built-in image, and a run of it on this host with these settings.
 fn plain_run(given: &[(&str, &str)]) -> Result<(Image, Run)> {
     let (image, allowed) = (Image::embedded(), cpulist::allowed()?);
-    let mut settings = Settings::default();
-    for (key, value) in given {
-        settings.set(key, value).map_err(Failure::internal)?;
-    }
+    let settings = Settings::default().with(given.iter().copied()).map_err(Failure::internal)?;
     let run = settings
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.about, wrong.message)))?;
@@ -161,15 +158,12 @@ fn show(findings: &[Finding]) -> String {
             let _ = writeln!(text, "{line}");
         }
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let levels = [Level::Good, Level::Note, Level::Unknown, Level::Spoils, Level::Missing];
+    let counts = levels.map(|level| findings.iter().filter(|it| it.level == level).count());
+    let [good, notes, unknown, spoil, missing] = counts;
     let _ = writeln!(
         text,
-        "\n{} good, {} to know, {} not known, {} will spoil measurements, {} missing",
-        count(Level::Good),
-        count(Level::Note),
-        count(Level::Unknown),
-        count(Level::Spoils),
-        count(Level::Missing)
+        "\n{good} good, {notes} to know, {unknown} not known, {spoil} will spoil measurements, {missing} missing"
     );
     let _ = writeln!(
         text,

@@ -230,10 +230,8 @@ mod tests {
     #[test]
     fn exits_act_unless_they_are_off_or_ignored_or_pauses_too_long() {
         let [intel, amd] = FILTERS;
-        assert_eq!(
-            intel.describe([128, 4096], 44, false),
-            ("ple_gap 128, ple_window 4096; a PAUSE takes 44 ticks".into(), true)
-        );
+        let told = "ple_gap 128, ple_window 4096; a PAUSE takes 44 ticks".to_owned();
+        assert_eq!(intel.describe([128, 4096], 44, false), (told, true));
         let (text, acts) = intel.describe([128, 4096], 141, false);
         assert!(text.ends_with("141 ticks, which is no loop with ple_gap") && !acts, "{text}");
         assert!(!intel.describe([128, 4096], 44, true).1 && !intel.describe([0, 4096], 44, false).1);

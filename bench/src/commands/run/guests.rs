@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use haltkick_vmm::{
     AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, Trace,
@@ -17,9 +16,9 @@ use crate::commands::interrupt;
 use crate::experiment::outline::Outline;
 use crate::experiment::plan::Cell;
 use crate::host::identity::Host;
-use crate::host::noise::{self, Watch};
+use crate::host::noise;
 use crate::measure::engine::{self, Engine, companion};
-use crate::measure::fill::{Origin, record, records};
+use crate::measure::fill::{record, records};
 use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::record::failure::FailureRecord;
 use crate::record::figures::THROUGHPUT;
@@ -35,28 +34,22 @@ use crate::text::quantity::si;
 
 const NO_IDEAL: &str = "not asked for (--no-ideal)";
 
-/// Files that are written in addition to the record.
-pub(super) struct Files {
-    pub(super) trace: Option<OpenedFile>,
-    pub(super) folded: Option<OpenedFile>,
-}
-
+/// Runs the guests, and writes a trace and folded stacks in addition to their records where there are files for them.
 pub(super) fn run(
     args: &RunArgs,
     run: &Run,
     image: &Image,
     instruments: &Instruments,
-    files: Files,
+    (trace, folded): (Option<OpenedFile>, Option<OpenedFile>),
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
     if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
         output::talk(&format!("the simulation takes about {}", Span(simulated_for(run))));
     }
-    let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
-    let mut found = run_guests(run, image, &stop, instruments)?;
-    let noise = if run.engine.is_simulated() { Err(noise::SIMULATED.into()) } else { watch.finish() };
-    let origin = Origin::new(started, Host::probe(), noise);
-    let traced = files.trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
+    let engine = |run: &Run| Ok(run_guests(run, image, &stop, instruments)?.into());
+    let (seen, origin) = engine::run_cell(&engine, &noise::around, run, &Host::probe())?;
+    let mut found = seen.found;
+    let traced = trace.zip(found.trace.as_ref()).map(|(file, trace)| written(&file, trace));
     // A disk that is full costs the trace, not the run.
     let (traced, unwritten) =
         traced.transpose().map_or_else(|failure| (None, Some(failure)), |it| (it, None));
@@ -71,9 +64,8 @@ pub(super) fn run(
             Ok(AnyOutcome::Ours(outcome)) => outcome,
             Ok(AnyOutcome::Linux(_)) => continue,
             Err(error) => {
-                let failure = Failure::from(error);
-                let failure =
-                    tell_failure(args, (asked, is_alone), failure, guest.console, guest.explanation)?;
+                let of = (asked, is_alone);
+                let failure = tell_failure(args, of, error.into(), guest.console, guest.explanation)?;
                 failed.get_or_insert(failure);
                 continue;
             }
@@ -90,7 +82,7 @@ pub(super) fn run(
         trusted &= record.trusted;
         // A profile and a trace are of all guests, and come with the first.
         let profile = found.profile.as_ref().filter(|_| asked.index == 0);
-        if let (Some(file), Some(profile)) = (&files.folded, profile) {
+        if let (Some(file), Some(profile)) = (&folded, profile) {
             file.write(show::profile::folded(profile, &asked.ours.lock).as_bytes())?;
         }
         tell(record, profile, args.format)?;

@@ -5,7 +5,7 @@ mod guests;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use haltkick_vmm::{Engine, Image, Instruments, Linux as Kernel, Needs, RamDisk, Run, System, printable};
 
@@ -13,19 +13,15 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::identity::Host;
-use crate::host::noise::Watch;
-use crate::host::{cpulist, walls};
+use crate::host::{cpulist, noise, walls};
 use crate::measure::calibrate::Calibration;
-use crate::measure::fill::Origin;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
 use crate::results::live::LiveFile;
-use crate::settings::value::Value;
-use crate::settings::{Settings, Supply, linux, rounds};
+use crate::settings::{Settings, Supply, Value, linux, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
-use guests::Files;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.linux.kernel {
@@ -65,7 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let run = calibrated(run, &image)?;
     let ended = match args.repeat > 1 {
         true => guests::repeat(args, &run, &image, instruments),
-        false => guests::run(args, &run, &image, &instruments, Files { trace, folded }),
+        false => guests::run(args, &run, &image, &instruments, (trace, folded)),
     }?;
     rounds::tell_of_too_few(std::iter::once(&run));
     Ok(ended)
@@ -99,10 +95,9 @@ fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     haltkick_vmm::check_guests(&run, &image)?;
     walls::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
-    let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
-    let shows = Arc::new(|line: &str| output::pass_on(&printable(line)));
-    let seen = measure::linux::boot(&run, &image, shows, &stop)?;
-    let origin = Origin::new(started, Host::probe(), watch.finish());
+    let shows = || Arc::new(|line: &str| output::pass_on(&printable(line)));
+    let engine = |run: &Run| measure::linux::boot(run, &image, shows(), &stop);
+    let (seen, origin) = measure::engine::run_cell(&engine, &noise::around, &run, &Host::probe())?;
     let record = measure::linux::record(&run, &seen, &origin, None);
     tell(&record, args.format)?;
     match measure::linux::failure(seen) {

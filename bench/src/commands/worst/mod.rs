@@ -11,7 +11,7 @@ use std::time::Duration;
 use haltkick_vmm::worst::{Attempt, Cut, Effect, Kind, Scope, replay as cut, survey};
 use haltkick_vmm::{Entry, Image, LockFlags, Run};
 
-use crate::analysis::worst::{Parts, SourcePlace};
+use crate::analysis::worst::{Heat, Parts, SourcePlace, Worst};
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist;
@@ -22,14 +22,11 @@ use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
-use screen::Screened;
-
 /// vCPUs per pCPU, unless the settings say how many.
 const DEFAULT_RATIO: &str = "2";
 /// Least time in which instructions are looked for, and least time that an attempt is followed beyond its preemption.
 const LEAST_SPAN: Duration = Duration::from_millis(4);
 const LEAST_HORIZON: Duration = Duration::from_millis(3);
-/// The longest preemption that is tried.
 const LONGEST: Duration = Duration::from_millis(100);
 
 pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
@@ -47,16 +44,19 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     if args.take == TakeChoice::Pcpu && asked.run.host.is_some() {
         return Err(Failure::usage("--take: a model of a host's scheduler loses no pCPU: leave --host out"));
     }
-    asked.scope = scope(&asked.run, args.length.0, args.points == PointsChoice::Every);
+    let round = round(&asked.run);
+    let horizon = args.length.0 + LEAST_HORIZON.max(round * 3 / 2);
+    let every = args.points == PointsChoice::Every;
+    asked.scope = Scope { span: LEAST_SPAN.max(round * 2), horizon, every };
     let output = Directory::anew(args.output.as_deref(), "worst")?;
-    let screened = screen::screen(args, &asked, &output)?;
-    conclude(args, &screened, &output)?;
-    let broken = &screened.answer.broken;
-    Ok(match screened.interrupted {
+    let (answer, map, interrupted) = screen::screen(args, &asked, &output)?;
+    conclude(args, &answer, &map, &output)?;
+    let broken = &answer.broken;
+    Ok(match interrupted {
         true => Exit::Interrupted,
         false if broken.iter().any(|broken| !broken.is_stuck) => Exit::GuestFailed,
         false if !broken.is_empty() => Exit::NoProgress,
-        false => within(args, screened.answer.most()),
+        false => within(args, answer.most()),
     })
 }
 
@@ -72,11 +72,6 @@ fn kind(length: Duration, takes_pcpu: bool) -> Kind {
         (false, true) => Kind::Taken(length),
         (false, false) => Kind::Off(length),
     }
-}
-
-fn scope(run: &Run, length: Duration, every: bool) -> Scope {
-    let round = round(run);
-    Scope { span: LEAST_SPAN.max(round * 2), horizon: length + LEAST_HORIZON.max(round * 3 / 2), every }
 }
 
 /// Settings of the command line, over those of this command.
@@ -95,11 +90,10 @@ fn settings(args: &WorstArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-fn conclude(args: &WorstArgs, screened: &Screened, output: &Path) -> Result<()> {
-    let answer = &screened.answer;
+fn conclude(args: &WorstArgs, answer: &Worst, map: &[Heat], output: &Path) -> Result<()> {
     let json = output::to_indented_json(answer)?;
     directory::write_whole(&output.join("worst.json"), &json)?;
-    directory::write_whole(&output.join("report.html"), show::worst::page(answer, &screened.map))?;
+    directory::write_whole(&output.join("report.html"), show::worst::page(answer, map))?;
     match args.format {
         Format::Table => output::data(&show::worst::text(answer, args.top))?,
         Format::Json => output::data(&json)?,
@@ -161,7 +155,6 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
     }
 }
 
-/// Preemptions of a file.
 fn cuts_of(file: &Preemption, kind: Kind) -> Vec<Cut> {
     let first = Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, kind) };
     let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut::new(vcpu, instructions, kind));
@@ -180,7 +173,6 @@ const CONTEXTS: [Changes; 5] = [
     &[("think", "5us/exponential")],
     &[("locks", "16"), ("think", "200ns"), ("spin-threshold", "5us")],
 ];
-/// More contexts for locks with readers.
 const WITH_READERS: [Changes; 2] = [&[("read-share", "50%")], &[("read-share", "50%"), ("think", "10us")]];
 
 /// Plan of the attempts.
@@ -216,10 +208,7 @@ impl Asked {
             if changes.iter().any(|(name, _)| given.given(name).is_some()) {
                 continue;
             }
-            let mut settings = self.settings.clone();
-            for (name, value) in *changes {
-                settings.set(name, value).map_err(Failure::internal)?;
-            }
+            let settings = self.settings.clone().with(changes.iter().copied()).map_err(Failure::internal)?;
             // A context that the lock does not allow is left out.
             if let Ok(run) = resolved(&settings, &self.image) {
                 self.contexts.push((settings, run));
@@ -228,7 +217,6 @@ impl Asked {
         Ok(())
     }
 
-    /// Settings and run of a seed.
     fn context(&self, seed: u64) -> (&Settings, &Run) {
         let number = seed.wrapping_sub(self.run.guests[0].seed) as usize % (self.contexts.len() + 1);
         let further = number.checked_sub(1).map(|index| &self.contexts[index]);
@@ -306,20 +294,17 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     let ours = run.our(0).ours;
     let is_asked = |lock: &&Entry| lock.name == ours.lock;
     let is_lock_free = image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free);
-    let reasons = [
-        (is_lock_free, "--lock: no vCPU holds or awaits this lock: take another one"),
-        (run.guests.len() > 1, "--vm: preemptions are tried in one guest: leave --vm out"),
-        (
-            run.deschedule.is_some(),
-            "--deschedule: this command takes vCPUs off by itself: leave --deschedule out",
-        ),
-        (run.schedule.is_some(), "--schedule: this command takes vCPUs off by itself: leave --schedule out"),
-        (
-            ours.shape.work().is_some(),
-            "--work: preemptions are tried in a run without an end: leave --work out",
-        ),
-        (!ours.oracle, "--oracle: a lock is watched while vCPUs are taken off: leave --oracle out"),
+    if is_lock_free {
+        return Err(Failure::usage("--lock: no vCPU holds or awaits this lock: take another one"));
+    }
+    let refused = [
+        (run.guests.len() > 1, "vm", "preemptions are tried in one guest"),
+        (run.deschedule.is_some(), "deschedule", "this command takes vCPUs off by itself"),
+        (run.schedule.is_some(), "schedule", "this command takes vCPUs off by itself"),
+        (ours.shape.work().is_some(), "work", "preemptions are tried in a run without an end"),
+        (!ours.oracle, "oracle", "a lock is watched while vCPUs are taken off"),
     ];
-    let reason = reasons.into_iter().find(|(holds, _)| *holds);
-    reason.map_or(Ok(()), |(_, reason)| Err(Failure::usage(reason)))
+    let refused = refused.into_iter().find(|(holds, ..)| *holds);
+    refused
+        .map_or(Ok(()), |(_, flag, why)| Err(Failure::usage(format!("--{flag}: {why}: leave --{flag} out"))))
 }

@@ -6,7 +6,6 @@ use haltkick_vmm::{Author, Disassembler, Frame, Image, OurGuest};
 
 use crate::analysis::worst::{Heat, SourcePlace};
 
-/// The longest instruction.
 const LONGEST_INSTRUCTION: u64 = 15;
 
 pub(super) struct Places<'a> {
@@ -36,14 +35,12 @@ impl<'a> Places<'a> {
         callers.iter().for_each(|(called, caller)| _ = self.callers.entry(*called).or_insert(*caller));
     }
 
-    /// The instruction at an address.
     fn instruction(&mut self, address: u64) -> String {
         let code = (1..=LONGEST_INSTRUCTION).rev().find_map(|bytes| self.image.bytes_at(address, bytes));
         let decoded = self.disassembler.decode(code.unwrap_or_default(), address);
         decoded.into_iter().next().map_or_else(|| "(bad)".into(), |line| line.text)
     }
 
-    /// Source place of the instruction at an address.
     pub(super) fn place(&mut self, address: u64) -> SourcePlace {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
@@ -164,14 +161,11 @@ fn nearest_point(text: &str, line: usize) -> Option<String> {
 
 /// A name like `TailPublished` as `tail-published`.
 fn kebab(name: &str) -> String {
-    let mut text = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !text.is_empty() {
-            text.push('-');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
+    let parted = name.chars().flat_map(|letter| {
+        let dash = letter.is_ascii_uppercase().then_some('-');
+        dash.into_iter().chain([letter.to_ascii_lowercase()])
+    });
+    parted.skip(1).collect()
 }
 
 #[cfg(test)]
@@ -182,15 +176,15 @@ mod tests {
     fn the_nearest_point_is_named_with_its_distance() {
         let text =
             "a\n  platform.point(Point::TailPublished);\nb\nc\n  d.platform.point(Point::HandedOver);\n";
-        let found = [1, 2, 3, 4, 9].map(|line| nearest_point(text, line).unwrap());
-        let expected = [
-            "tail-published, 1 line below",
-            "tail-published",
-            "tail-published, 1 line above",
-            "handed-over, 1 line below",
-        ];
-        assert_eq!(found[..4], expected);
-        assert_eq!(found[4], "handed-over, 4 lines above");
+        for (line, point) in [
+            (1, "tail-published, 1 line below"),
+            (2, "tail-published"),
+            (3, "tail-published, 1 line above"),
+            (4, "handed-over, 1 line below"),
+            (9, "handed-over, 4 lines above"),
+        ] {
+            assert_eq!(nearest_point(text, line).as_deref(), Some(point));
+        }
         assert_eq!(nearest_point("no point here", 1), None);
     }
 }

@@ -29,12 +29,6 @@ const SAMPLES: [u32; 2] = [8, 40];
 /// More broken attempts than these are counted, and not kept.
 const MOST_BROKEN: usize = 100;
 
-pub(super) struct Screened {
-    pub(super) answer: Worst,
-    pub(super) map: Vec<Heat>,
-    pub(super) interrupted: bool,
-}
-
 /// One attempt to be made.
 #[derive(Clone, Copy)]
 struct Planned {
@@ -76,7 +70,8 @@ struct Screen<'a> {
     failed: Option<Failure>,
 }
 
-pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<Screened> {
+/// The answer, a map of the lock's instructions, and whether Ctrl-C ended the search.
+pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(Worst, Vec<Heat>, bool)> {
     let mut screen = Screen {
         args,
         asked,
@@ -126,7 +121,7 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
     let answer = screen.answer(!interrupted)?;
     // Relaxed: a request, perhaps while sets were searched.
     interrupted |= !was_enough && asked.stop.load(Ordering::Relaxed);
-    Ok(Screened { answer, map, interrupted })
+    Ok((answer, map, interrupted))
 }
 
 impl Screen<'_> {
@@ -376,12 +371,10 @@ impl Progress {
         Self { started: now, said: now, budget, on_terminal }
     }
 
-    /// Whether the budget is used up.
     fn is_over(&self) -> bool {
         self.budget.is_some_and(|budget| self.started.elapsed() >= budget)
     }
 
-    /// The rest of the budget.
     fn left(&self) -> Option<Duration> {
         self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
     }
