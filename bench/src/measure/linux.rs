@@ -134,7 +134,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 /// The record of a run of Linux, with what speaks against it.
 pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
-    let mut record = unjudged(run, seen, (origin, place));
+    let mut record = unjudged(run, seen, origin, place);
     judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
         let is_emulated = run.engine == Engine::Qemu(Accelerator::Tcg);
@@ -168,7 +168,7 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     record
 }
 
-fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Record {
+fn unjudged(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
     let (end, failure) = match &outcome.end {
@@ -189,7 +189,7 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         failure,
         vm_exits: vm_exits.map(|(name, times)| ((*name).to_owned(), *times)).collect(),
         per_vcpu,
-        ..Record::begun(origin, settings, run_delay, &outcome.kvm_stats, why)
+        ..origin.record(place, settings, run_delay, &outcome.kvm_stats, why)
     };
     match &seen.inside {
         // Figures of a workload inside are those of the run.

@@ -226,19 +226,6 @@ impl Why {
         value.map_err(|Unknown(reason)| self.explain(path, reason)).ok()
     }
 
-    /// The value for the field at `path`; if there is none, it is for this reason.
-    pub(crate) fn given<T>(
-        &mut self,
-        path: impl Into<String>,
-        value: Option<T>,
-        reason: impl Into<String>,
-    ) -> Option<T> {
-        if value.is_none() {
-            self.explain(path, reason);
-        }
-        value
-    }
-
     /// Notes why the field at `path` is null, or false.
     pub(crate) fn explain(&mut self, path: impl Into<String>, reason: impl Into<String>) {
         self.0.insert(path.into(), reason.into());
