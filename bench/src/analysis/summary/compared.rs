@@ -13,7 +13,7 @@ use crate::experiment::outline::{Outline, OutlineComparison};
 /// All comparisons at all settings, with words that are corrected for the number of settings.
 pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
-        let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
+        let pairs = placed.pairs(&asked.of, setting, &asked.arm, &asked.baseline, false);
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
     let at_all = |asked| settings.iter().filter_map(move |it| at(asked, it));
@@ -80,7 +80,7 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     // Kernels have no throughput: the headline says what they are compared by.
     let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
     let of = headline.cloned().unwrap_or_default();
-    let pairs = placed.pairs(&of, &control.setting, (&control.arm, true), (&control.arm, false));
+    let pairs = placed.pairs(&of, &control.setting, &control.arm, &control.arm, true);
     let arm = || control.arm.clone();
     let asked = OutlineComparison { of, name: "A/A".into(), arm: arm(), baseline: arm() };
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
@@ -95,7 +95,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
     let trials = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
-        let pairs = placed.pairs(of, setting, (arm.as_str(), false), (baseline.as_str(), false));
+        let pairs = placed.pairs(of, setting, arm, baseline, false);
         // With what counting tells: the ratios alone would have intervals without it.
         let rates: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
         let verdicts: Vec<Verdict> = rates

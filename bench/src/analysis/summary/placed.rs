@@ -71,24 +71,23 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// `arm` over `baseline` in each block that has both, on one host.
+    /// `arm` over `baseline` in each block that has both, on one host; `of_control`: the arm's runs are those of the A/A pair's second half.
     ///
     /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
     pub(in crate::analysis) fn pairs(
         &self,
         measure: &Measure,
         setting: &Setting,
-        arm: (&str, bool),
-        baseline: (&str, bool),
+        arm: &str,
+        baseline: &str,
+        of_control: bool,
     ) -> Vec<Pair> {
-        let runs = |(arm, control)| {
-            let records = self.of(setting, arm, control);
-            let pass = |block, record: &Record| (block, record.host.identity());
-            let run =
-                move |record: &Record| (self.rate(measure, record), self.neighbours_share(measure, record));
-            records.map(move |(block, record)| (pass(block, record), run(record)))
+        let run = |(block, record): (u32, &Record)| {
+            let pass = (block, record.host.identity());
+            (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
         };
-        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> = runs(baseline).collect();
+        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> =
+            self.of(setting, baseline, false).map(run).collect();
         let limit = measure.neighbours_limit();
         let are_alike = |(above, below): (f64, f64)| {
             above.max(below) <= limit && (above - below).abs() <= OTHERS_SHARE_LIMIT
@@ -99,7 +98,7 @@ impl<'a> Placed<'a> {
             let is_valid = ratio.is_some() && share.zip(baseline_share).is_some_and(are_alike);
             Some(Pair { ratio, is_valid })
         };
-        runs(arm).filter_map(pair).collect()
+        self.of(setting, arm, of_control).map(run).filter_map(pair).collect()
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     let settings = settings(outline, &placed);
     if let Some(OutlineComparison { of, name, arm, baseline }) = outline.comparisons.first() {
         let are_valid = |setting: &Setting| {
-            let pairs = placed.pairs(of, setting, (arm, false), (baseline, false));
+            let pairs = placed.pairs(of, setting, arm, baseline, false);
             pairs.iter().map(|pair| pair.is_valid).collect()
         };
         let what = format!("the headline comparison '{name}'");
@@ -38,13 +38,10 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
-/// Whether more of these runs, or pairs, are invalid than the estimate of them all bears.
-pub(crate) fn is_lost(valid: &[bool]) -> bool {
-    are_too_many(spoiled(valid), valid.len())
-}
-
-pub(crate) fn spoiled(valid: &[bool]) -> usize {
-    valid.iter().filter(|is_valid| !**is_valid).count()
+/// `3 of 8`: how many of these runs, or pairs, are invalid, if that is more than the estimate of them all bears.
+pub(crate) fn too_many_of(valid: &[bool]) -> Option<String> {
+    let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
+    are_too_many(spoiled, valid.len()).then(|| format!("{spoiled} of {}", valid.len()))
 }
 
 /// The first few of what was lost, and how many more there are.
@@ -69,10 +66,9 @@ fn warning(
     if known.is_empty() {
         return Some(format!("{what} has no {unit}: nothing is known of it"));
     }
-    let lost = known.iter().filter(|(_, valid)| is_lost(valid));
-    let lost: Vec<String> = lost
-        .map(|(setting, valid)| format!("{} of {}{}", spoiled(valid), valid.len(), words(" at ", setting)))
-        .collect();
+    let lost =
+        known.iter().filter_map(|(setting, valid)| Some(too_many_of(valid)? + &words(" at ", setting)));
+    let lost: Vec<String> = lost.collect();
     (!lost.is_empty()).then(|| {
         format!("{what} is not valid, more than 29 % of its {unit} being invalid: {}", first_of(&lost))
     })
