@@ -433,31 +433,3 @@ impl Scatter {
         1.0 - self.rng.random::<f64>()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::statistics::median;
-
-    #[test]
-    fn shapes_have_one_median_and_differ_in_tails_and_memory() {
-        let logs = |shape| {
-            let mut scatter = Scatter::new(2);
-            let logs: Vec<f64> = (0..20_000).map(|_| scatter.next(shape).ln()).collect();
-            assert!(median(&logs).abs() < 0.01, "{shape:?}: {}", median(&logs));
-            logs
-        };
-        let beyond =
-            |logs: &[f64], limit: f64| logs.iter().filter(|log| **log * limit.signum() > limit.abs()).count();
-        let (normal, heavy, skewed) =
-            (logs(Shape::LogNormal(0.1)), logs(Shape::HeavyTailed(0.1)), logs(Shape::Skewed(0.1)));
-        assert!(beyond(&heavy, 0.5) > 100 && beyond(&normal, 0.5) < 3);
-        assert!(beyond(&skewed, -0.2) > 500 && beyond(&skewed, 0.1) == 0);
-        let correlation = |logs: &[f64]| {
-            let products: f64 = logs.windows(2).map(|pair| pair[0] * pair[1]).sum();
-            products / logs.iter().map(|log| log * log).sum::<f64>()
-        };
-        let correlated = logs(Shape::Correlated { deviation: 0.1, correlation: 0.7 });
-        assert!((correlation(&correlated) - 0.7).abs() < 0.05 && correlation(&normal).abs() < 0.05);
-    }
-}
