@@ -9,7 +9,6 @@ pub(crate) mod fill;
 pub(crate) mod fuzzed;
 pub(crate) mod inside;
 pub(crate) mod judge;
-pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod progress;
 pub(crate) mod session;

@@ -30,7 +30,7 @@ use crate::measure::console::RunResult;
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::session::Session;
-use crate::measure::{fill, kernels};
+use crate::measure::{fill, linux};
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
@@ -196,7 +196,7 @@ impl World {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
             outline: plan.outline.clone(),
-            kernels: kernels::files(plan).expect("kernels of a test are there"),
+            kernels: linux::files(plan).expect("kernels of a test are there"),
             files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
@@ -221,7 +221,7 @@ impl World {
             watcher,
             host,
             calibrations: calibrations.expect("a world runs whatever it is asked to"),
-            versions: kernels::versions(plan).expect("kernels of a test are there"),
+            versions: linux::versions(plan).expect("kernels of a test are there"),
             directory: Directory::create(scratch.path()).expect("it is empty"),
             records: vec![],
             progress: Progress::start(),
