@@ -4,7 +4,6 @@ pub(crate) mod agreement;
 pub(crate) mod consistency;
 pub(crate) mod findings;
 pub(crate) mod pairs;
-pub(crate) mod power;
 pub(crate) mod rate;
 pub(crate) mod significance;
 pub(crate) mod statistics;
