@@ -13,7 +13,7 @@
 
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::analysis::pairs::{Averages, Ranked as _};
+use crate::analysis::pairs::Pairs;
 use crate::analysis::statistics::{
     Estimate, Interval, RankSum, Verdict, half_normal, logs_over, mean_and_squares,
 };
@@ -107,7 +107,7 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
     match logs.len() {
         0 | 1 => None,
         2..6 => p_of_mean(&logs, None),
-        n => Some(RankSum::of_signs(n).at_most(Averages::of(&logs).not_above(0.0))),
+        n => Some(RankSum::of_signs(n).at_most(Pairs::averages(&logs).not_above(0.0))),
     }
 }
 

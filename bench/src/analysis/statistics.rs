@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use super::pairs::{Averages, Differences, Ranked};
+use super::pairs::Pairs;
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
@@ -63,7 +63,7 @@ impl Estimate {
         (!values.is_empty()).then(|| Self {
             n: values.len(),
             median: median(values),
-            hodges_lehmann: Averages::of(values).median(),
+            hodges_lehmann: Pairs::averages(values).median(),
             interval: interval(values),
         })
     }
@@ -100,7 +100,7 @@ impl Estimate {
         if n == 0 {
             return None;
         }
-        let differences = Differences::between(&above, &below);
+        let differences = Pairs::differences(&above, &below);
         let cut = RankSum::of_groups(above.len(), below.len()).cut();
         let of_logs = Self {
             n,
@@ -164,11 +164,11 @@ fn interval(values: &[f64]) -> Option<Interval> {
     }
     // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
     let Some(cut) = RankSum::of_signs(values.len()).cut() else { return Some(student_t_interval(values)) };
-    Some(between(&Averages::of(values), cut, Method::SignedRank))
+    Some(between(&Pairs::averages(values), cut, Method::SignedRank))
 }
 
 /// The interval between the figures that fall outside, `cut` at each end.
-fn between(figures: &impl Ranked, cut: usize, method: Method) -> Interval {
+fn between(figures: &Pairs, cut: usize, method: Method) -> Interval {
     Interval { low: figures.ranked(cut - 1), high: figures.ranked(figures.count() - cut), method }
 }
 
