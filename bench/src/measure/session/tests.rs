@@ -14,10 +14,9 @@ const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, ret
 
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
-    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let mut session = world.session(plan, &engine, &watcher, &scratch);
-    session.run(rule).unwrap();
-    session.records
+    let (ended, records, _) = with_failures(name, world, plan, rule, |_| None);
+    ended.unwrap();
+    records
 }
 
 /// End, records and failed runs of a session whose engine fails as `fails` says.
@@ -87,10 +86,7 @@ fn a_block_is_given_the_clock_of_the_one_before() {
         let is_off = record.warnings.iter().any(|warning| warning.code == "work-off");
         assert_eq!(is_off, is_in(record, 0), "{:?}: {:?}", record.place, record.figure(WORK_SPEED));
     }
-}
-
-#[test]
-fn pieces_too_short_to_be_timed_change_no_rate() {
+    // Pieces too short to be timed exactly change no rate.
     let plan = Sketch::new().arm_with("a", "lock = \"tas\"\nhold = \"200ns\"").plan(2);
     let speed = WorkSpeed { over_promised: 1.07, pieces: 100 };
     let world = World::new(1).adjust(move |_, outcome| outcome.work.fill(Some(speed)));
