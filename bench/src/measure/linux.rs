@@ -11,9 +11,8 @@ use haltkick_vmm::{
     LinuxEnd, LinuxOutcome, MAX_LINUX_MEMORY, Needs, Run, RunError, Sched, input, printable,
 };
 
-use super::console::{Heard, RunResult};
+use super::console::{Heard, RunResult, Told, is_ours};
 use super::fill::{Origin, explain_vcpus};
-use super::inside::{Told, is_ours};
 use super::judge::judge_host;
 use crate::analysis::rate::Rate;
 use crate::experiment::boots;

@@ -7,7 +7,6 @@ pub(crate) mod engine;
 pub(crate) mod fill;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-pub(crate) mod inside;
 pub(crate) mod judge;
 pub(crate) mod linux;
 pub(crate) mod progress;
