@@ -1,6 +1,5 @@
 //! From records to figures and what speaks against them. Nothing here runs a guest or asks the host.
 
-pub(crate) mod agreement;
 pub(crate) mod consistency;
 pub(crate) mod findings;
 pub(crate) mod pairs;
