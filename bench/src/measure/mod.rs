@@ -12,5 +12,5 @@ pub(crate) mod linux;
 pub(crate) mod progress;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
-#[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
+#[cfg_attr(fuzzing, expect(dead_code, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;
