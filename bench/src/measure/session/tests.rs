@@ -14,9 +14,16 @@ const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, ret
 
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
-    let (ended, records, _) = with_failures(name, world, plan, rule, |_| None);
-    ended.unwrap();
-    records
+    resumed(name, world, plan, rule, &[])
+}
+
+/// These, and those of a session that goes on with them.
+fn resumed(name: &str, world: &World, plan: &Plan, rule: Rule, earlier: &[Record]) -> Vec<Record> {
+    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
+    let mut session = world.session(plan, &engine, &watcher, &scratch);
+    session.records = earlier.to_vec();
+    session.run(rule).unwrap();
+    session.records
 }
 
 /// End, records and failed runs of a session whose engine fails as `fails` says.
@@ -202,23 +209,18 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
 fn a_session_cut_off_anywhere_counts_each_run_once() {
     let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
     let plan = Sketch::two().arm_with("both", mixed).plan(2);
-    let world = World::new(1).shape(Shape::LogNormal(0.1));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let rule = Rule { blocks: 2, ..ONCE };
+    let (world, rule) = (World::new(1).shape(Shape::LogNormal(0.1)), Rule { blocks: 2, ..ONCE });
     let all = records("cut-off", &world, &plan, rule);
     let places = |records: &[Record]| -> BTreeSet<(u32, String)> {
         let places = records.iter().filter_map(|record| record.place.clone());
         places.map(|place| (place.block, place.cell_id)).collect()
     };
     for kept in 0..all.len() {
-        let scratch = Scratch::new(&format!("cut-off-{kept}"));
-        let mut session = world.session(&plan, &engine, &watcher, &scratch);
-        session.records = all[..kept].to_vec();
-        session.run(rule).unwrap();
+        let records = resumed(&format!("cut-off-{kept}"), &world, &plan, rule, &all[..kept]);
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
-        assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
-        let counted = consistency::last_attempts(&session.records);
+        assert_eq!(records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
+        let counted = consistency::last_attempts(&records);
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
             let place = record.placed();
@@ -290,15 +292,10 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
 #[test]
 fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
-    let there = World::new(1).host_id(Some("host-b")).records(&plan);
-    let of_ideal = |record: &Record| record.placed().role == Role::Ideal;
-    let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
-    let (world, scratch) = (World::new(1), Scratch::new("moved"));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let mut session = world.session(&plan, &engine, &watcher, &scratch);
-    session.records = earlier;
-    session.run(Rule { blocks: 1, ..ONCE }).unwrap();
-    let here: Vec<&Record> = session.records.iter().filter(|record| !of_ideal(record)).collect();
+    let mut earlier = World::new(1).host_id(Some("host-b")).records(&plan);
+    earlier.retain(|record| record.placed().role == Role::Ideal);
+    let records = resumed("moved", &World::new(1), &plan, Rule { blocks: 1, ..ONCE }, &earlier);
+    let here: Vec<&Record> = records.iter().filter(|it| it.placed().role != Role::Ideal).collect();
     assert_eq!(here.len(), 2);
     for record in here {
         assert_eq!((record.figure(LOCK_FREE), record.figure(EFFICIENCY)), (None, None));
