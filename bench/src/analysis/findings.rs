@@ -3,7 +3,7 @@
 //! A difference is told where the table marks one: both follow [`multiplicity`].
 
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
-use crate::analysis::summary::{Comparison, Row, Setting, Summary, trust};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary, are_too_many};
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;
@@ -118,7 +118,7 @@ fn most_efficient(summary: &Summary) -> Option<Finding> {
     } else {
         format!("; by these intervals it cannot be told from {}", alike.join(", "))
     };
-    let is_valid = !known.iter().any(|(row, ..)| trust::are_too_many(row.invalid_runs, row.runs));
+    let is_valid = !known.iter().any(|(row, ..)| are_too_many(row.invalid_runs, row.runs));
     let text = format!(
         "At {} the arm {} has the highest efficiency, {} of the ideal ({} to {}){besides}.",
         setting_name(summary, setting),

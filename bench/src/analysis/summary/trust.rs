@@ -4,19 +4,10 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use super::placed::{Placed, settings};
+use super::compared::{Placed, are_too_many, settings};
 use super::{Setting, words};
 use crate::experiment::outline::{Outline, OutlineComparison};
 use crate::record::Record;
-
-/// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
-/// anything at all.
-const BORNE: f64 = 0.29;
-
-/// Whether too many are invalid for an estimate of all of them to be valid.
-pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
-    invalid as f64 > BORNE * of as f64
-}
 
 /// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
