@@ -167,12 +167,8 @@ impl Progress {
         }
         // It inherits what this thread may use, and keeps to a part of that.
         let is_kept_off = || keep_off(&allowed_cpus(), cpus);
-        meanwhile(
-            TICKS_EVERY,
-            is_kept_off,
-            |passed| output::redraw(&self.shown.ticking(passed, length)),
-            measure,
-        )
+        let tick = |passed| output::redraw(&self.shown.ticking(passed, length));
+        meanwhile(TICKS_EVERY, is_kept_off, tick, measure)
     }
 
     /// The cell that was drawn last is being simulated, and so much of about `length` has passed on its machine.
@@ -310,18 +306,14 @@ mod tests {
         use std::sync::atomic::{AtomicU32, Ordering};
         let ticks = AtomicU32::new(0);
         let count = |_| _ = ticks.fetch_add(1, Ordering::Relaxed);
-        let seen = meanwhile(
-            Duration::from_millis(1),
-            || true,
-            count,
-            || {
-                let began = Instant::now();
-                while ticks.load(Ordering::Relaxed) < 3 && began.elapsed() < Duration::from_secs(60) {
-                    std::thread::yield_now();
-                }
-                ticks.load(Ordering::Relaxed)
-            },
-        );
+        let until_three = || {
+            let began = Instant::now();
+            while ticks.load(Ordering::Relaxed) < 3 && began.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            ticks.load(Ordering::Relaxed)
+        };
+        let seen = meanwhile(Duration::from_millis(1), || true, count, until_three);
         assert!(seen >= 3, "{seen} ticks in a minute");
         let never = AtomicU32::new(0);
         let count = |_| _ = never.fetch_add(1, Ordering::Relaxed);
