@@ -348,29 +348,24 @@ impl Tries {
 
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.
     pub(crate) fn rows(&self, place: &mut impl FnMut(u64) -> SourcePlace) -> Vec<Row> {
-        let groups = self.groups();
-        let mut of_lines: BTreeMap<String, Vec<(u64, SourcePlace)>> = BTreeMap::new();
-        let rips: BTreeSet<u64> = groups.keys().map(|(rip, _)| *rip).collect();
-        for rip in rips {
-            let place = place(rip);
-            let line = if place.line.is_some() { place.lines() } else { format!("{rip:#x}") };
-            of_lines.entry(line).or_default().push((rip, place));
+        let mut cells = self.cells();
+        let (noise, is_compared) = (self.noise(), !self.controls.is_empty());
+        let p_of = |losses: Vec<f64>| p_of_mean(&losses, noise).filter(|_| is_compared);
+        let p_of_cells: Vec<_> = cells.iter().map(|cell| p_of(losses(&cell.tried))).collect();
+        holm(&p_of_cells, LEVEL_OF_EACH).into_iter().for_each(|cell| cells[cell].stands_out = true);
+        let mut lines: BTreeMap<String, Line<'_>> = BTreeMap::new();
+        for of_rip in cells.chunk_by(|a, b| a.rip == b.rip) {
+            let (rip, place) = (of_rip[0].rip, place(of_rip[0].rip));
+            let name = if place.line.is_some() { place.lines() } else { format!("{rip:#x}") };
+            let line = lines.entry(name).or_default();
+            line.places.push((rip, place));
+            line.cells.extend(of_rip);
         }
-        let noise = self.noise();
-        let is_compared = !self.controls.is_empty();
-        let p_of = |tried: &[Beyond<'_>]| p_of_mean(&losses(tried), noise).filter(|_| is_compared);
-        let cells: Vec<_> = groups.values().map(|tried| p_of(tried)).collect();
-        let keys: Vec<_> = groups.keys().copied().collect();
-        let cells = holm(&cells, LEVEL_OF_EACH).into_iter().map(|cell| keys[cell]).collect();
-        let all_of = |line: &Vec<(u64, SourcePlace)>| {
-            line.iter().flat_map(|(rip, _)| of(&groups, *rip)).flat_map(|(_, tried)| tried).copied().collect()
-        };
-        let lines: Vec<Vec<Beyond<'_>>> = of_lines.values().map(all_of).collect();
-        let p_of_lines: Vec<_> = lines.iter().map(|line| p_of(line)).collect();
+        let p_of_lines: Vec<_> = lines.values().map(|line| p_of(losses(&line.all()))).collect();
         let beyond = holm(&p_of_lines, LEVEL_OF_EACH);
-        let each = of_lines.into_values().zip(lines).zip(p_of_lines).enumerate();
-        let row = |(index, ((line, all), p)): (usize, ((_, Vec<Beyond<'_>>), Option<f64>))| {
-            let mut row = self.row((&groups, &cells), line, (&all, beyond.contains(&index)))?;
+        let each = lines.into_values().zip(p_of_lines).enumerate();
+        let row = |(index, (line, p)): (usize, (Line<'_>, Option<f64>))| {
+            let mut row = self.row(line, beyond.contains(&index))?;
             row.in_doubt = !row.beyond_noise && p.is_some_and(|p| p <= LEVEL);
             Some(row)
         };
@@ -384,48 +379,42 @@ impl Tries {
 
     /// Notes the largest loss at each instruction of `map`.
     pub(crate) fn heat(&self, map: &mut [Heat]) {
-        let groups = self.groups();
+        let cells = self.cells();
         for heat in map {
-            let losses = of(&groups, heat.address).filter_map(|(_, tried)| Estimate::of(&losses(tried)));
+            let of_it = cells.iter().filter(|cell| cell.rip == heat.address);
+            let losses = of_it.filter_map(|cell| Estimate::of(&losses(&cell.tried)));
             heat.lost = losses.map(|lost| lost.hodges_lehmann).max_by(f64::total_cmp);
         }
     }
 
-    /// Attempts by instruction and situation. One whose control is missing is left out, unless there is none at all.
-    fn groups(&self) -> Groups<'_> {
-        let mut groups = Groups::new();
+    /// Attempts by instruction and situation, in their order. One whose control is missing is left out, unless there is none at all.
+    fn cells(&self) -> Vec<Cell<'_>> {
+        let mut cells: BTreeMap<(u64, Situation), Vec<Beyond<'_>>> = BTreeMap::new();
         for (index, tried) in self.preempted.iter().enumerate() {
             let control = self.controls.get(&(tried.rip, tried.situation, tried.seed)).copied();
             let none = self.controls.is_empty().then(Default::default);
             if let Some((lost, parts)) = control.or(none) {
                 let (lost, parts) = (tried.lost - lost, tried.parts.beyond(parts));
                 let beyond = Beyond { index, tried, lost, parts };
-                groups.entry((tried.rip, tried.situation)).or_default().push(beyond);
+                cells.entry((tried.rip, tried.situation)).or_default().push(beyond);
             }
         }
-        groups
+        let cells = cells.into_iter();
+        cells.map(|((rip, situation), tried)| Cell { rip, situation, tried, stands_out: false }).collect()
     }
 
-    /// The row of a line, of which there are `all` attempts, as a whole beyond the noise or not; `cells` are beyond it by themselves.
-    fn row(
-        &self,
-        (groups, cells): (&Groups<'_>, &BTreeSet<(u64, Situation)>),
-        line: Vec<(u64, SourcePlace)>,
-        (all, is_beyond): (&[Beyond<'_>], bool),
-    ) -> Option<Row> {
-        let of_line: Vec<_> = line.iter().flat_map(|(rip, _)| of(groups, *rip)).collect();
-        let each =
-            of_line.iter().filter_map(|(key, tried)| Some((**key, *tried, Estimate::of(&losses(tried))?)));
+    /// The row of a line, which as a whole is beyond the noise or not.
+    fn row(&self, line: Line<'_>, is_beyond: bool) -> Option<Row> {
+        let each = line.cells.iter().filter_map(|cell| Some((*cell, Estimate::of(&losses(&cell.tried))?)));
         // One attempt may be chance: those with more come first.
-        let (key, tried, lost) = each.max_by(|a, b| {
-            let rank = |key, it: &Estimate| (cells.contains(key), it.n >= self.seeds.min(3) as usize);
-            let by_rank = rank(&a.0, &a.2).cmp(&rank(&b.0, &b.2));
-            by_rank.then(a.2.hodges_lehmann.total_cmp(&b.2.hodges_lehmann))
+        let (worst, lost) = each.max_by(|a, b| {
+            let rank = |cell: &Cell<'_>, it: &Estimate| (cell.stands_out, it.n >= self.seeds.min(3) as usize);
+            let by_rank = rank(a.0, &a.1).cmp(&rank(b.0, &b.1));
+            by_rank.then(a.1.hodges_lehmann.total_cmp(&b.1.hodges_lehmann))
         })?;
-        let stands_out = cells.contains(&key);
-        let as_a_whole = is_beyond && !stands_out;
-        let tried: &[Beyond<'_>] = if as_a_whole { all } else { tried };
-        let lost = if as_a_whole { Estimate::of(&losses(all))? } else { lost };
+        let as_a_whole = is_beyond && !worst.stands_out;
+        let tried = if as_a_whole { line.all() } else { worst.tried.clone() };
+        let lost = if as_a_whole { Estimate::of(&losses(&tried))? } else { lost };
         // Without controls nothing is known of the noise.
         let is_above = lost.interval.map_or(lost.hodges_lehmann, |interval| interval.low) > 0.0;
         let is_beyond_nothing = self.controls.is_empty() && is_above;
@@ -439,14 +428,14 @@ impl Tries {
         Some(Row {
             rank: 0,
             address: example.tried.rip,
-            expected: line.iter().map(|(rip, _)| self.expected(groups, *rip)).sum(),
-            exposure: line.iter().map(|(rip, _)| self.exposure_of(*rip)).sum(),
-            place: line.into_iter().find(|(rip, _)| *rip == example.tried.rip)?.1,
-            situation: (!as_a_whole).then_some(key.1),
-            beyond_noise: is_beyond || stands_out || is_beyond_nothing,
+            expected: line.places.iter().map(|(rip, _)| self.expected(&line.cells, *rip)).sum(),
+            exposure: line.places.iter().map(|(rip, _)| self.exposure_of(*rip)).sum(),
+            place: line.places.into_iter().find(|(rip, _)| *rip == example.tried.rip)?.1,
+            situation: (!as_a_whole).then_some(worst.situation),
+            beyond_noise: is_beyond || worst.stands_out || is_beyond_nothing,
             in_doubt: false,
             lost,
-            held_out: held_out(&of_line),
+            held_out: held_out(&line.cells),
             parts: Parts::mean(tried.iter().map(|it| it.parts)),
             longest_wait_us: middle(|tried| beyond_us(tried.effect.longest_wait_ns)),
             blocked_us: middle(|tried| beyond_us(tried.effect.blocked_ns)),
@@ -462,9 +451,9 @@ impl Tries {
     }
 
     /// Expected loss that an instruction adds, by a preemption at a random moment: its situations count as often as they came by.
-    fn expected(&self, groups: &Groups<'_>, rip: u64) -> f64 {
+    fn expected(&self, cells: &[&Cell<'_>], rip: u64) -> f64 {
         let (mut sum, mut weight) = (0.0, 0.0);
-        for ((_, situation), tried) in of(groups, rip) {
+        for Cell { situation, tried, .. } in cells.iter().filter(|cell| cell.rip == rip) {
             let seen = self.seen.get(&(rip, *situation)).map_or(0.0, |seen| *seen as f64);
             let losses = losses(tried);
             sum += seen * losses.iter().sum::<f64>() / losses.len() as f64;
@@ -483,14 +472,26 @@ struct Beyond<'a> {
     parts: Parts,
 }
 
-type Groups<'a> = BTreeMap<(u64, Situation), Vec<Beyond<'a>>>;
 /// An instruction in a situation, with the attempts there.
-type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<Beyond<'a>>);
+struct Cell<'a> {
+    rip: u64,
+    situation: Situation,
+    tried: Vec<Beyond<'a>>,
+    /// Whether they are beyond the noise by themselves.
+    stands_out: bool,
+}
 
-/// Attempts at an instruction, by situation.
-fn of<'g, 'a>(groups: &'g Groups<'a>, rip: u64) -> impl Iterator<Item = Cell<'g, 'a>> {
-    let first = Situation { waiting: 0, asleep: false };
-    groups.range((rip, first)..).take_while(move |((at, _), _)| *at == rip)
+/// A line of the lock: its instructions, and all that was tried there.
+#[derive(Default)]
+struct Line<'a> {
+    places: Vec<(u64, SourcePlace)>,
+    cells: Vec<&'a Cell<'a>>,
+}
+
+impl<'a> Line<'a> {
+    fn all(&self) -> Vec<Beyond<'a>> {
+        self.cells.iter().flat_map(|cell| &cell.tried).copied().collect()
+    }
 }
 
 /// Fewest seeds that a loss is held out of.
@@ -498,13 +499,12 @@ const FEWEST_HELD_OUT: usize = 3;
 
 /// The loss of a line in seeds that have not chosen its worst cell: each seed's loss in the cell that is worst by the others' mean, if
 /// it was tried in that cell; the mean over seeds.
-fn held_out(cells: &[Cell<'_, '_>]) -> Option<f64> {
-    let seeds: BTreeSet<u64> =
-        cells.iter().flat_map(|(_, tried)| tried.iter().map(|it| it.tried.seed)).collect();
+fn held_out(cells: &[&Cell<'_>]) -> Option<f64> {
+    let seeds: BTreeSet<u64> = cells.iter().flat_map(|cell| &cell.tried).map(|it| it.tried.seed).collect();
     let of_seed = |seed: &u64| {
-        let parted = cells.iter().filter_map(|(_, tried)| {
+        let parted = cells.iter().filter_map(|cell| {
             let (own, others): (Vec<&Beyond<'_>>, Vec<&Beyond<'_>>) =
-                tried.iter().partition(|it| it.tried.seed == *seed);
+                cell.tried.iter().partition(|it| it.tried.seed == *seed);
             (own.len() == 1 && others.len() + 1 >= FEWEST_HELD_OUT.min(seeds.len()))
                 .then(|| (others.iter().map(|it| it.lost).sum::<f64>() / others.len() as f64, own[0].lost))
         });
