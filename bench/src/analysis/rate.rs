@@ -12,7 +12,7 @@
 //! queue one follows upon the other at the pace of the slices, which is more regular.)
 
 use crate::analysis::significance;
-use crate::analysis::statistics::{Estimate, Interval};
+use crate::analysis::statistics::{Estimate, Interval, TAIL};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, COMPLETION, FEWEST, LOCK_CPU, THROUGHPUT, WINDOW};
@@ -98,8 +98,6 @@ impl Rate {
 
 /// The least half of an interval of `rates`, on a logarithmic scale: what counting whole sections can tell.
 fn least_half_width(rates: &[Rate]) -> f64 {
-    /// Chance on either side of a 95 % interval.
-    const TAIL: f64 = 0.025;
     let runs = rates.len().max(1) as f64;
     let mean_square = rates.iter().map(|rate| rate.resolution.powi(2)).sum::<f64>() / runs;
     (1.0 - TAIL.powf(1.0 / runs)) * mean_square.sqrt()

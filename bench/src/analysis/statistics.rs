@@ -173,7 +173,7 @@ fn between(figures: &Pairs, cut: usize, method: Method) -> Interval {
 }
 
 /// Largest tail of a 95 % interval.
-const TAIL: f64 = 0.025;
+pub(crate) const TAIL: f64 = 0.025;
 
 /// Half of a 95 % interval of a normal value, in standard errors.
 pub(crate) fn half_normal() -> f64 {

@@ -365,26 +365,36 @@ mod tests {
     #[test]
     fn the_word_says_where_ours_lies_beyond_the_margin() {
         for (published, low, high, expected) in [
-            (2.0, 1.7, 2.4, "agrees"),
-            (1.004, 0.99, 1.01, "agrees"),
-            (2.0, 2.6, 3.0, "same direction, larger"),
-            (2.0, 1.2, 1.5, "same direction, smaller"),
-            (2.0, 0.9, 1.5, "smaller, or none: no difference shown, 18 blocks might"),
-            (2.0, 0.99, 1.01, "smaller, or none: no difference shown"),
-            (2.0, 0.5, 0.9, "opposite direction"),
-            (1.004, 1.1, 1.2, "same direction, larger"),
+            (&[2.0][..], 1.7, 2.4, "agrees"),
+            (&[1.004], 0.99, 1.01, "agrees"),
+            (&[2.0], 2.6, 3.0, "same direction, larger"),
+            (&[2.0], 1.2, 1.5, "same direction, smaller"),
+            (&[2.0], 0.9, 1.5, "smaller, or none: no difference shown, 18 blocks might"),
+            (&[2.0], 0.99, 1.01, "smaller, or none: no difference shown"),
+            (&[2.0], 0.5, 0.9, "opposite direction"),
+            (&[1.004], 1.1, 1.2, "same direction, larger"),
             // A published loss is mirrored.
-            (0.5, 0.2, 0.3, "same direction, larger"),
-            (0.5, 0.7, 0.8, "same direction, smaller"),
-            (0.5, 1.7, 1.8, "opposite direction"),
+            (&[0.5], 0.2, 0.3, "same direction, larger"),
+            (&[0.5], 0.7, 0.8, "same direction, smaller"),
+            (&[0.5], 1.7, 1.8, "opposite direction"),
             // An estimate on the margin never tells.
-            (2.0, 1.6 / 1.3, 1.6 * 1.3, "too wide to tell"),
+            (&[2.0], 1.6 / 1.3, 1.6 * 1.3, "too wide to tell"),
             // Half as wide fits into the margin, so that it takes some more than three times the six blocks.
-            (2.0, 2.0 / 1.5, 2.0 * 1.5, "too wide to tell: 20 blocks"),
+            (&[2.0], 2.0 / 1.5, 2.0 * 1.5, "too wide to tell: 20 blocks"),
+            // Two published figures are one.
+            (&[1.44, 1.8], 1.2, 2.2, "agrees"),
+            (&[1.44, 1.8], 2.3, 2.5, "same direction, larger"),
+            (&[1.44, 1.8], 1.05, 1.1, "same direction, smaller"),
+            // A share has no direction.
+            (&[0.2], 0.17, 0.24, "agrees"),
+            (&[0.2], 0.3, 0.9, "a larger share"),
+            (&[0.2], 0.001, 0.1, "a smaller share"),
+            (&[0.2], 0.0, 0.22, "too wide to tell"),
         ] {
-            let margin = if published == 1.004 { 0.05 } else { 0.25 };
-            let word = Agreement::of(&[published], margin, Some(&estimate(low, high)), false).word();
-            assert_eq!(word, expected, "{published}: {low} to {high}");
+            let margin = if published == [1.004] { 0.05 } else { 0.25 };
+            let ours = estimate(low, high);
+            let word = Agreement::of(published, margin, Some(&ours), published == [0.2]).word();
+            assert_eq!(word, expected, "{published:?}: {low} to {high}");
         }
     }
 
@@ -397,22 +407,6 @@ mod tests {
             for is_share in [false, true] {
                 assert_eq!(Agreement::of(published, 0.25, ours, is_share), Agreement::NoFigure);
             }
-        }
-    }
-
-    #[test]
-    fn two_published_figures_are_one_and_a_share_has_no_direction() {
-        for (published, low, high, expected) in [
-            (&[1.44, 1.8][..], 1.2, 2.2, Agreement::Agrees),
-            (&[1.44, 1.8], 2.3, 2.5, Agreement::Larger),
-            (&[1.44, 1.8], 1.05, 1.1, Agreement::Smaller),
-            (&[0.2], 0.17, 0.24, Agreement::Agrees),
-            (&[0.2], 0.3, 0.9, Agreement::LargerShare),
-            (&[0.2], 0.001, 0.1, Agreement::SmallerShare),
-            (&[0.2], 0.0, 0.22, Agreement::TooWideToTell { blocks: None }),
-        ] {
-            let found = Agreement::of(published, 0.25, Some(&estimate(low, high)), published.len() == 1);
-            assert_eq!(found, expected, "{low} to {high}");
         }
     }
 }
