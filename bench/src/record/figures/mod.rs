@@ -12,8 +12,8 @@ use haltkick_vmm::{
     node_of_cpu,
 };
 
-use self::times::Times;
 use crate::text::quantity::{count, si, significant, time_ns};
+use times::Times;
 
 pub(crate) use rows::*;
 pub(crate) use times::median;
