@@ -506,8 +506,6 @@ impl Drop for Scratch {
 pub(crate) enum Shape {
     /// No noise.
     Exact,
-    /// Normal around 1.
-    Normal(f64),
     /// Log-normal: a tail towards fast runs, symmetric only in the logarithm.
     LogNormal(f64),
     /// The logarithm has an exponential tail towards slow runs and none towards fast ones, as a host does that only takes.
@@ -536,12 +534,9 @@ impl Scatter {
 
     /// The next run's throughput over the true one.
     pub(crate) fn next(&mut self, shape: Shape) -> f64 {
-        /// No noise takes all.
-        const LEAST: f64 = 0.01;
         let normal = self.normal();
-        let factor = match shape {
+        match shape {
             Shape::Exact => 1.0,
-            Shape::Normal(deviation) => 1.0 + deviation * normal,
             Shape::LogNormal(deviation) => (deviation * normal).exp(),
             Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
             Shape::HeavyTailed(scale) => {
@@ -552,8 +547,7 @@ impl Scatter {
                 self.last = correlation * self.last + (1.0 - correlation * correlation).sqrt() * normal;
                 (deviation * self.last).exp()
             }
-        };
-        factor.max(LEAST)
+        }
     }
 
     /// With mean 1.
