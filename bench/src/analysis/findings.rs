@@ -1,6 +1,6 @@
 //! Sentences of a report: differences that are shown, with their intervals, at how many settings.
 //!
-//! A difference is told where the table marks one: both follow [`multiplicity`].
+//! A difference is told where the table marks one: both have the words of [`corrected`](crate::analysis::summary::corrected).
 
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Setting, Summary, are_too_many};

@@ -79,19 +79,16 @@ impl Results<'_> {
 
     /// A figure with the setting and the arm that it is of.
     fn figure<'r>(&'r self, ours: &'r Ours) -> (Option<Estimate>, Setting, &'r str) {
-        match ours {
+        let (estimate, arm, at) = match ours {
             Ours::Ratio { compare, at } => {
-                self.comparison(compare, at).map_or((None, Setting::new(), ""), |it| {
-                    (it.ratio.clone(), it.setting.clone(), it.arm.as_str())
-                })
+                let Some(it) = self.comparison(compare, at) else { return (None, Setting::new(), "") };
+                return (it.ratio.clone(), it.setting.clone(), &it.arm);
             }
-            Ours::Slowdown { arm, at, over } => {
-                (self.slowdown(arm, at, over), self.setting(arm, at), arm.as_str())
-            }
-            Ours::Share { share, among, arm, at } => {
-                (self.share(share, among.as_deref(), arm, at), self.setting(arm, at), arm.as_str())
-            }
-        }
+            Ours::Slowdown { arm, at, over } => (self.slowdown(arm, at, over), arm, at),
+            Ours::Share { share, among, arm, at } => (self.share(share, among.as_deref(), arm, at), arm, at),
+        };
+        let of_run = |record: &Record| Some(record.place.as_ref()?.setting.clone());
+        (estimate, self.runs(arm, at).next().and_then(of_run).unwrap_or_default(), arm)
     }
 
     fn comparison(&self, name: &str, at: &At) -> Option<&Comparison> {
@@ -136,12 +133,6 @@ impl Results<'_> {
             all.unwrap_or_default() as u64
         };
         Estimate::of_count(count(share), count(among), runs().count())
-    }
-
-    /// The setting of an arm's runs at a point.
-    fn setting(&self, arm: &str, at: &At) -> Setting {
-        let of_run = |record: &Record| Some(record.place.as_ref()?.setting.clone());
-        self.runs(arm, at).next().and_then(of_run).unwrap_or_default()
     }
 
     fn vcpus_per_pcpu(&self, setting: &Setting, arm: &str) -> Option<f64> {
