@@ -235,20 +235,20 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
 #[test]
 fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
-    // The first tries of one lock are stuck.
-    let session = |name: &str, stuck_tries: u32| {
+    // Some tries of one lock are stuck.
+    let session = |name: &str, world: World, retries: u32, is_stuck: fn(u32) -> bool| {
         let tries = std::cell::Cell::new(0);
         let fails = |asked: OurGuest<'_>| {
             let is_it = asked.ours.lock == "mcs";
             tries.set(tries.get() + u32::from(is_it));
-            stuck().filter(|_| is_it && tries.get() <= stuck_tries)
+            stuck().filter(|_| is_it && is_stuck(tries.get()))
         };
-        let ended = with_failures(name, &World::new(1), &plan, ONCE, fails);
+        let ended = with_failures(name, &world, &plan, Rule { retries, ..ONCE }, fails);
         (ended, tries.get())
     };
-    let ((ended, records, failed), _) = session("stuck-once", 1);
+    let ((ended, records, failed), _) = session("stuck-once", World::new(1), 0, |tries| tries <= 1);
     assert_eq!((ended, records.len(), failed.len()), (Ok(()), 4 * 3, 0), "a busy moment costs one run");
-    let ((ended, records, failed), tries) = session("stuck-always", u32::MAX);
+    let ((ended, records, failed), tries) = session("stuck-always", World::new(1), 0, |_| true);
     let failure = ended.unwrap_err();
     assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
     let left_out = "2 runs were left out, of cells that made no progress twice";
@@ -256,21 +256,10 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let places: Vec<(&str, u32)> = failed.iter().map(|run| (run.cell_id.as_str(), run.block)).collect();
     // A cell that failed in two blocks is left out.
     assert_eq!((places, tries), (vec![("b", 0), ("b", 1)], 4));
-}
-
-#[test]
-fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
-    let world = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
-    let tries = std::cell::Cell::new(0);
-    let fails = |asked: OurGuest<'_>| {
-        tries.set(tries.get() + u32::from(asked.ours.lock == "mcs"));
-        stuck().filter(|_| asked.ours.lock == "mcs" && tries.get() % 3 != 1)
-    };
-    let rule = Rule { retries: 5, ..ONCE };
-    let (ended, records, failed) = with_failures("disturbed-then-stuck", &world, &plan, rule, fails);
-    assert_eq!((ended, failed.len(), records.len()), (Ok(()), 0, 4 * 3));
-    assert_eq!(tries.get(), 4 * 3, "one is disturbed, two make no progress");
+    // A disturbed run counts if no further one makes progress: one is disturbed, two make none.
+    let disturbed = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
+    let ((ended, records, failed), tries) = session("then-stuck", disturbed, 5, |tries| tries % 3 != 1);
+    assert_eq!((ended, failed.len(), records.len(), tries), (Ok(()), 0, 4 * 3, 4 * 3));
 }
 
 #[test]
