@@ -235,10 +235,8 @@ mod tests {
 
     fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {
         numbers.map(|number| {
-            (
-                key(number),
-                Run { guests: vec![Guest { seed: number.into(), ..Guest::default() }], ..Run::default() },
-            )
+            let guest = Guest { seed: number.into(), ..Guest::default() };
+            (key(number), Run { guests: vec![guest], ..Run::default() })
         })
     }
 
@@ -286,22 +284,18 @@ mod tests {
 
     #[test]
     fn a_run_takes_as_long_as_its_parts_without_their_starts() {
-        let took = |start: f64, whole: f64| {
-            let mut parts = vec![];
-            let seconds = whole_seconds(|part| {
-                parts.push(part);
-                Some(Duration::from_secs_f64(start + whole / f64::from(part)))
-            });
-            (parts, seconds.unwrap())
-        };
         for (start, whole, parts) in [
             (0.5, 0.1, vec![256, 64, 16, 4, 1]),
             (0.5, 1.0, vec![256, 64, 16, 4]),
             (0.0, 64.0, vec![256, 64]),
         ] {
-            let (tried, seconds) = took(start, whole);
+            let mut tried = vec![];
+            let seconds = whole_seconds(|part| {
+                tried.push(part);
+                Some(Duration::from_secs_f64(start + whole / f64::from(part)))
+            });
             assert_eq!(tried, parts);
-            assert!((seconds - (start + whole)).abs() < 1e-6, "{seconds} of {start} and {whole}");
+            assert!((seconds.unwrap() - (start + whole)).abs() < 1e-6, "{seconds:?} of {start} and {whole}");
         }
         assert_eq!(whole_seconds(|_| None), None);
     }
