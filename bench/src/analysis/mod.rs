@@ -1,10 +1,8 @@
 //! From records to figures and what speaks against them. Nothing here runs a guest or asks the host.
 
-pub(crate) mod agreement;
 pub(crate) mod consistency;
 pub(crate) mod findings;
 pub(crate) mod pairs;
-pub(crate) mod power;
 pub(crate) mod rate;
 pub(crate) mod significance;
 pub(crate) mod statistics;

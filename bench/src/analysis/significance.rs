@@ -6,11 +6,17 @@
 //! Two questions are asked. Has a cell regressed: does the upper end of its interval lie below `1 - threshold`? The p-values are
 //! one-sided and from ranks. And does a comparison show a difference at a setting: does its interval exclude 1? The correction asks
 //! for p-values far below what a rank test of seven blocks can have at all (1/64), so these are Student's, of the logarithms.
+//!
+//! The smallest difference that a plan can show is half the width of the interval that it will get. Earlier results give the scatter of
+//! one ratio: half the width of their interval (of logarithms), over that of as many standard normal values. These stand at their
+//! expected ranks (Blom, 1958), so that nothing is random.
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::analysis::pairs::{Averages, Ranked as _};
-use crate::analysis::statistics::{RankSum, Verdict, half_normal, logs_over, mean_and_squares};
+use crate::analysis::pairs::Pairs;
+use crate::analysis::statistics::{
+    Estimate, Interval, RankSum, Verdict, half_normal, logs_over, mean_and_squares,
+};
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
@@ -101,7 +107,7 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
     match logs.len() {
         0 | 1 => None,
         2..6 => p_of_mean(&logs, None),
-        n => Some(RankSum::of_signs(n).at_most(Averages::of(&logs).not_above(0.0))),
+        n => Some(RankSum::of_signs(n).at_most(Pairs::averages(&logs).not_above(0.0))),
     }
 }
 
@@ -137,22 +143,49 @@ pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
     (fewest..).find(suffices).unwrap_or(usize::MAX)
 }
 
+/// Half the width that the interval of `earlier` would have with `blocks` blocks, as a share of the ratio. None without an
+/// interval on either side.
+pub(crate) fn smallest_difference(earlier: &Estimate, blocks: u32) -> Option<f64> {
+    let scatter = log_half_width(earlier.interval?) / of_normal(earlier.n)?;
+    Some((scatter * of_normal(blocks as usize)?).exp() - 1.0)
+}
+
+fn log_half_width(Interval { low, high, .. }: Interval) -> f64 {
+    (high / low).ln() / 2.0
+}
+
+/// Half the width of the interval of `n` standard normal values at their expected ranks.
+fn of_normal(n: usize) -> Option<f64> {
+    let at_rank =
+        |rank: usize| Normal::standard().inverse_cdf((rank as f64 - 0.375) / (n as f64 + 0.25)).exp();
+    let values: Vec<f64> = (1..=n).map(at_rank).collect();
+    Estimate::of_positive(&values)?.interval.map(log_half_width)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use haltkick_vmm::Image;
+
     use super::*;
-    use crate::analysis::statistics::Estimate;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::analysis::statistics::median;
+    use crate::experiment::outline::OutlineComparison;
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::plan::Plan;
+    use crate::experiment::{BUILT_IN, Experiment, Source};
+    use crate::host::cpulist::CpuList;
+    use crate::measure::synthetic::{Scatter, Shape};
+    use crate::record::place::{BESIDE, Role};
+    use crate::settings::machines::is_like;
+    use crate::settings::{Supply, rounds};
 
     #[test]
     fn one_cell_by_itself_regresses_where_its_interval_ends_below_the_limit() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(60);
         for (seed, blocks) in [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (7, 15)] {
-            let records = World::new(seed).shape(Shape::LogNormal(0.1)).records(&plan);
-            let rates = |arm: &str| -> Vec<f64> {
-                let of_arm = records.iter().filter(|record| record.placed().arm == arm);
-                of_arm.map(|record| record.amount(crate::record::figures::THROUGHPUT)).collect()
-            };
-            let (a, b) = (rates("a"), rates("b"));
+            let mut scatter = Scatter::new(seed);
+            let mut rates = || (0..60).map(|_| scatter.next(Shape::LogNormal(0.1))).collect::<Vec<f64>>();
+            let (a, b) = (rates(), rates());
             for (a, b) in a.chunks_exact(blocks).zip(b.chunks_exact(blocks)) {
                 let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
                 for limit in [0.9, 0.97, 1.0, 1.05, 1.1] {
@@ -232,5 +265,87 @@ mod tests {
         assert_eq!(regressed(&[Some(0.03), Some(0.001), None, Some(0.012)]), [1, 3]);
         assert_eq!(regressed(&[Some(0.02), Some(0.02)]), [0; 0]);
         assert_eq!(regressed(&[Some(0.024)]), [0]);
+    }
+
+    /// The plans of all built-in experiments and of `haltkick answer`, whole and quick, on two CPUs.
+    fn built_in_plans() -> impl Iterator<Item = (String, Experiment, Plan)> {
+        let answer = ("answer-pv", include_str!("../commands/answer_pv.toml"));
+        let profiles = BUILT_IN.into_iter().chain([answer]).flat_map(|it| [(it, false), (it, true)]);
+        profiles.map(|((name, text), quick)| {
+            let source = Source { origin: name.into(), text: text.into() };
+            let mut experiment = Experiment::parse(source).unwrap();
+            experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
+            let image = Image::embedded().with_locks(experiment.locks().iter().map(String::as_str)).unwrap();
+            let allowed = CpuList(vec![0, 1]);
+            let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+            (format!("{name}{}", if quick { " --quick" } else { "" }), experiment, plan)
+        })
+    }
+
+    /// Settings of the comparison that has the most, without those of machines that are like another.
+    fn most_settings(plan: &Plan) -> usize {
+        let at = |name: &str| -> Vec<_> {
+            let arm = name.split(BESIDE).next();
+            let cells = plan.cells().filter(|cell| cell.role == Role::Arm && Some(&*cell.arm) == arm);
+            cells.map(|cell| &cell.setting).filter(|it| !it.values().any(|value| is_like(value))).collect()
+        };
+        let both = |it: &OutlineComparison| {
+            let below = at(&it.baseline);
+            at(&it.arm).into_iter().filter(|setting| below.contains(setting)).count()
+        };
+        plan.outline.comparisons.iter().map(both).max().unwrap_or(0)
+    }
+
+    /// Share of the settings of a comparison at which `blocks` blocks show that one arm is twice as fast, where the ratios of blocks
+    /// scatter by a fifth. Half of the kept measurements scatter by 6 to 24 %.
+    fn doublings_shown(blocks: u32, settings: usize) -> f64 {
+        const TRIES: u64 = 400;
+        let of_try = |seed| {
+            let mut scatter = Scatter::new(seed);
+            let mut at_setting = || {
+                let ratio = |_| 2.0 * scatter.next(Shape::LogNormal(0.2));
+                let ratios: Vec<f64> = (0..blocks).map(ratio).collect();
+                (Estimate::of_positive(&ratios).unwrap().verdict(), p_of_difference(&ratios, 0.0))
+            };
+            let each: Vec<_> = (0..settings).map(|_| at_setting()).collect();
+            corrected(&each).into_iter().filter(|verdict| verdict.is_difference()).count()
+        };
+        (0..TRIES).map(of_try).sum::<usize>() as f64 / (TRIES as usize * settings) as f64
+    }
+
+    #[test]
+    fn every_built_in_plan_can_decide_and_its_windows_hold_eight_rounds() {
+        let mut known = BTreeMap::new();
+        for (name, experiment, plan) in built_in_plans() {
+            let blocks = experiment.trial_blocks.unwrap_or(experiment.blocks);
+            let settings = most_settings(&plan);
+            let shown = known.entry((blocks, settings)).or_insert_with(|| doublings_shown(blocks, settings));
+            assert!(settings == 0 || *shown >= 0.95, "{name}: {blocks} at {settings} settings: {shown}");
+            assert_eq!(rounds::too_few(plan.cells().map(|cell| &cell.run)), None, "{name}");
+        }
+    }
+
+    /// Estimates of 30 ratios in `blocks` blocks, where runs scatter by 5 %.
+    fn estimates(blocks: usize, seed: u64) -> Vec<Estimate> {
+        let mut scatter = Scatter::new(seed);
+        let mut ratio = || scatter.next(Shape::LogNormal(0.05)) / scatter.next(Shape::LogNormal(0.05));
+        let mut ratios = || (0..blocks).map(|_| ratio()).collect::<Vec<f64>>();
+        (0..30).map(|_| Estimate::of_positive(&ratios()).unwrap()).collect()
+    }
+
+    #[test]
+    fn predicted_half_widths_are_those_that_the_blocks_then_show() {
+        for (earlier, later) in [(3, 7), (6, 12), (8, 20), (20, 6)] {
+            let predicted = estimates(earlier, 1);
+            let predicted = predicted.iter().map(|it| smallest_difference(it, later as u32).unwrap());
+            let shown = estimates(later, 2).into_iter().map(|it| it.half_width().unwrap());
+            let ratio = median(&Vec::from_iter(predicted)) / median(&Vec::from_iter(shown));
+            assert!((0.7..1.3).contains(&ratio), "{earlier} to {later} blocks: {ratio}");
+        }
+        // One block shows nothing, and the same number shows the same.
+        let [one, six] = [1, 6].map(|blocks| estimates(blocks, 3).swap_remove(0));
+        assert_eq!((smallest_difference(&one, 6), smallest_difference(&six, 1)), (None, None));
+        let same = smallest_difference(&six, 6).unwrap();
+        assert!((same / six.half_width().unwrap() - 1.0).abs() < 1e-9);
     }
 }

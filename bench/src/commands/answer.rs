@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use haltkick_vmm::Span;
 use haltkick_vmm::hosts::{Fair, Host, PauseCounter};
 
-use crate::analysis::power;
+use crate::analysis::significance;
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{Comparison, Sensitivity, Summary};
 use crate::cli::{AnswerArgs, Question};
@@ -410,7 +410,7 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
     let widest =
         widest.max_by(|a, b| a.half_width().unwrap_or(1e9).total_cmp(&b.half_width().unwrap_or(1e9)));
     if let Some(ratio) = widest {
-        let share = power::smallest_difference(ratio, blocks);
+        let share = significance::smallest_difference(ratio, blocks);
         let share = share.map_or(String::new(), |share| {
             format!(", which would show a difference of {} %", significant(share * 100.0))
         });

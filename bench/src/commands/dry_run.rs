@@ -9,7 +9,7 @@ use std::time::Duration;
 use haltkick_vmm::Span;
 
 use crate::analysis::summary::{Comparison, Summary, trust};
-use crate::analysis::{consistency, power};
+use crate::analysis::{consistency, significance};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::measure::progress::Planned;
@@ -58,7 +58,7 @@ fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier)
     }
     let found = earlier.headline.iter().find(|it| it.setting == cell.setting);
     let estimate = found.and_then(|it| it.ratio.as_ref());
-    match estimate.and_then(|estimate| power::smallest_difference(estimate, blocks)) {
+    match estimate.and_then(|estimate| significance::smallest_difference(estimate, blocks)) {
         None => "-".into(),
         Some(share) if share < 1.0 => percent(share),
         Some(share) => format!("{}x", significant(1.0 + share)),

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::experiment::workload_inside::{HERE, on_command_line};
-use crate::measure::inside::{MOST_BYTES, lines};
+use crate::measure::console::{MOST_BYTES, lines};
 use crate::text::exit::Exit;
 
 /// Whether a kernel has started this process as its first one.

@@ -56,17 +56,15 @@ struct AheadQueue {
     /// Runs that threads are making.
     under_way: BTreeMap<Key, Arc<VirtualTime>>,
     done: BTreeMap<Key, Made>,
-    /// The run that the session waits for, which is made however many are done.
-    wanted: Option<Key>,
+    /// How many more may begin. The run that the session waits for is the first of those that wait, and brings its own room.
+    room: usize,
     /// No further run is made: the session has ended, or a thread panicked.
     ended: bool,
 }
 
 impl AheadQueue {
-    fn knows(&self, key: &Key) -> bool {
-        self.done.contains_key(key)
-            || self.under_way.contains_key(key)
-            || self.waits.iter().any(|(waits, _)| waits == key)
+    fn is_begun(&self, key: &Key) -> bool {
+        self.done.contains_key(key) || self.under_way.contains_key(key)
     }
 }
 
@@ -82,7 +80,8 @@ pub(crate) struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     pub(crate) fn new(jobs: NonZeroUsize, simulate: Simulate<'a>, stop: &'a AtomicBool) -> Self {
-        Self { jobs, simulate, stop, state: Mutex::default(), changed: Condvar::new() }
+        let state = AheadQueue { room: jobs.get() + MOST_SPARE, ..AheadQueue::default() };
+        Self { jobs, simulate, stop, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// How many threads make runs at the same time.
@@ -94,7 +93,7 @@ impl<'a> Ahead<'a> {
     pub(crate) fn expect(&self, runs: impl IntoIterator<Item = (Key, Run)>) {
         let mut state = self.state();
         for (key, run) in runs {
-            if !state.knows(&key) {
+            if !state.is_begun(&key) && state.waits.iter().all(|(waits, _)| *waits != key) {
                 state.waits.push_back((key, run));
             }
         }
@@ -104,21 +103,15 @@ impl<'a> Ahead<'a> {
     /// Waits for a run, and says now and then how far it is, once it has begun.
     pub(crate) fn take(&self, key: &Key, run: &Run, mut meanwhile: impl FnMut(Duration)) -> Made {
         let mut state = self.state();
-        state.wanted = Some(key.clone());
-        match state.waits.iter().position(|(waits, _)| waits == key) {
-            Some(at) => {
-                let wanted = state.waits.remove(at).expect("it was just found");
-                state.waits.push_front(wanted);
-            }
-            None if !state.knows(key) => state.waits.push_front((key.clone(), run.clone())),
-            None => {}
+        state.room += 1;
+        if !state.is_begun(key) {
+            state.waits.retain(|(waits, _)| waits != key);
+            state.waits.push_front((key.clone(), run.clone()));
         }
         self.changed.notify_all();
         loop {
             assert!(!state.ended, "a thread that simulates has panicked");
             if let Some(made) = state.done.remove(key) {
-                state.wanted = None;
-                self.changed.notify_all();
                 return made;
             }
             if let Some(passed) = state.under_way.get(key).map(|virtual_time| virtual_time.passed()) {
@@ -160,16 +153,13 @@ impl<'a> Ahead<'a> {
 
     /// The next run to be made, once there is one that may be; none at the end.
     fn next(&self) -> Option<(Key, Run, Arc<VirtualTime>)> {
-        let waits = |state: &mut AheadQueue| {
-            let is_wanted = state.waits.front().is_some_and(|(key, _)| Some(key) == state.wanted.as_ref());
-            let has_room = state.done.len() + state.under_way.len() < self.jobs() + MOST_SPARE;
-            !state.ended && (state.waits.is_empty() || !is_wanted && !has_room)
-        };
+        let waits = |state: &mut AheadQueue| !state.ended && (state.waits.is_empty() || state.room == 0);
         let waited = self.changed.wait_while(self.state(), waits);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.ended {
             return None;
         }
+        state.room -= 1;
         let (key, run) = state.waits.pop_front()?;
         let virtual_time = Arc::new(VirtualTime::default());
         state.under_way.insert(key.clone(), Arc::clone(&virtual_time));
@@ -245,10 +235,8 @@ mod tests {
 
     fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {
         numbers.map(|number| {
-            (
-                key(number),
-                Run { guests: vec![Guest { seed: number.into(), ..Guest::default() }], ..Run::default() },
-            )
+            let guest = Guest { seed: number.into(), ..Guest::default() };
+            (key(number), Run { guests: vec![guest], ..Run::default() })
         })
     }
 
@@ -296,22 +284,18 @@ mod tests {
 
     #[test]
     fn a_run_takes_as_long_as_its_parts_without_their_starts() {
-        let took = |start: f64, whole: f64| {
-            let mut parts = vec![];
-            let seconds = whole_seconds(|part| {
-                parts.push(part);
-                Some(Duration::from_secs_f64(start + whole / f64::from(part)))
-            });
-            (parts, seconds.unwrap())
-        };
         for (start, whole, parts) in [
             (0.5, 0.1, vec![256, 64, 16, 4, 1]),
             (0.5, 1.0, vec![256, 64, 16, 4]),
             (0.0, 64.0, vec![256, 64]),
         ] {
-            let (tried, seconds) = took(start, whole);
+            let mut tried = vec![];
+            let seconds = whole_seconds(|part| {
+                tried.push(part);
+                Some(Duration::from_secs_f64(start + whole / f64::from(part)))
+            });
             assert_eq!(tried, parts);
-            assert!((seconds - (start + whole)).abs() < 1e-6, "{seconds} of {start} and {whole}");
+            assert!((seconds.unwrap() - (start + whole)).abs() < 1e-6, "{seconds:?} of {start} and {whole}");
         }
         assert_eq!(whole_seconds(|_| None), None);
     }

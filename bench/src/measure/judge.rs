@@ -333,15 +333,11 @@ mod tests {
     fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
         assert_eq!(codes_of_sleepers(|_| (), |_| ()), ["asleep-throughout"]);
         assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None, |_| ()), ["asleep-throughout"]);
-        // Sleepers of a folding guest do not.
+        // Sleepers of a folding guest do not, nor starved vCPUs that lost no wake-up.
         let folding =
             |fold| codes_of_sleepers(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
         assert_eq!(folding(Fold::Off), ["asleep-throughout"]);
         assert_eq!(folding(Fold::Oracle), [""; 0]);
-    }
-
-    #[test]
-    fn starved_vcpus_that_lost_no_wake_up_do_not_spoil_the_run() {
         let runnable: fn(&mut VcpuOutcome) = |vcpu| vcpu.steal_ns = Some(100_000_000);
         for (why, change) in [
             ("runnable throughout", runnable),

@@ -1,24 +1,30 @@
-//! One run of a Linux guest: from its kernel to its record.
+//! Linux guests: the files that a plan boots, a run from its kernel to its end, and its record.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
     Accelerator, AnyOutcome, Complaint, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole,
-    LinuxEnd, LinuxOutcome, Run, RunError, Sched, printable,
+    LinuxEnd, LinuxOutcome, MAX_LINUX_MEMORY, Needs, Run, RunError, Sched, input, printable,
 };
 
-use super::console::{Heard, RunResult};
+use super::console::{Heard, RunResult, Told, is_ours};
 use super::fill::{Origin, explain_vcpus};
-use super::inside::{Told, is_ours};
 use super::judge::judge_host;
+use crate::analysis::rate::Rate;
+use crate::experiment::boots;
+use crate::experiment::plan::{Cell, Plan};
+use crate::host::probe;
 use crate::record::figures::{FIGURES, LOCK_EVENT, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
 use crate::record::{PerVcpu, Record, Warning, Why};
+use crate::results::manifest::KernelFiles;
 use crate::settings::row::ns;
-use crate::text::exit::{Exit, Failure};
+use crate::text::exit::{self, Exit, Failure};
 use crate::text::output;
 use crate::text::quantity::time_ns;
 
@@ -27,6 +33,76 @@ const LAST_LINES: usize = 40;
 
 /// Characters of a kernel's complaint that are told.
 const LONGEST_COMPLAINT: usize = 200;
+
+/// Kernels and initial RAM disks that a plan boots.
+fn paths(plan: &Plan) -> Vec<PathBuf> {
+    Needs::of(plan.cells().map(|cell| &cell.run)).reads
+}
+
+/// Which file a path names, and when it changed last: device, inode, seconds and nanoseconds.
+type Version = (u64, u64, i64, i64);
+
+/// Files that a plan boots, as they were when their digests were made.
+pub(crate) type Versions = BTreeMap<PathBuf, Version>;
+
+/// The files of `plan` as they are now: before their digests are made.
+pub(crate) fn versions(plan: &Plan) -> exit::Result<Versions> {
+    paths(plan).into_iter().map(|path| version(&path).map(|version| (path, version))).collect()
+}
+
+fn version(path: &Path) -> exit::Result<Version> {
+    let file = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("{}: {error}: make it readable", path.display()))
+}
+
+/// Refuses a guest whose files are others than when their digests were made. It may have booted those.
+pub(super) fn check_unchanged(run: &Run, versions: &Versions) -> exit::Result<()> {
+    let mut files = run.linux().into_iter().flat_map(|(_, linux)| linux.files());
+    let is_changed = |path: &&Path| version(path).ok().as_ref() != versions.get(*path);
+    match files.find(is_changed) {
+        None => Ok(()),
+        Some(path) => Err(Failure::usage(format!(
+            "{}: it has changed since the experiment began: restore it, and go on with `haltkick bench --resume`",
+            path.display()
+        ))),
+    }
+}
+
+/// The files that each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
+pub(crate) fn files(plan: &Plan) -> exit::Result<Vec<KernelFiles>> {
+    let hash = |path: PathBuf| {
+        // A file has at most as many bytes as a guest's memory may have.
+        let bytes = input::read(&path, MAX_LINUX_MEMORY).map_err(|error| unreadable(&path, &error))?;
+        Ok((path, probe::hash(bytes)))
+    };
+    let hashes = paths(plan).into_iter().map(hash).collect::<exit::Result<BTreeMap<PathBuf, String>>>()?;
+    let of_cell = |cell: &Cell| {
+        let (_, guest) = cell.run.linux()?;
+        let varying = cell.setting.iter().filter(|(key, _)| boots(key));
+        Some(KernelFiles {
+            arm: cell.arm.clone(),
+            setting: varying.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            kernel: guest.kernel.display().to_string(),
+            kernel_sha256: hashes[&guest.kernel].clone(),
+            initrd: guest.initrd.as_ref().map(|disk| disk.path().display().to_string()),
+            initrd_sha256: guest.initrd.as_ref().map(|disk| hashes[disk.path()].clone()),
+            command_line: guest.append.clone(),
+        })
+    };
+    let mut files: Vec<KernelFiles> = vec![];
+    for arm in &plan.outline.arms {
+        for of_cell in plan.cells().filter(|cell| cell.arm == *arm).filter_map(of_cell) {
+            if !files.iter().any(|known| known.name() == of_cell.name()) {
+                files.push(of_cell);
+            }
+        }
+    }
+    Ok(files)
+}
 
 fn outcome_of(found: &Found) -> &LinuxOutcome {
     match &found.guests[0].result {
@@ -134,7 +210,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 /// The record of a run of Linux, with what speaks against it.
 pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
-    let mut record = unjudged(run, seen, (origin, place));
+    let mut record = unjudged(run, seen, origin, place);
     judge_host(&mut record, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     if let Some(obstacle) = &outcome.obstacle {
         let is_emulated = run.engine == Engine::Qemu(Accelerator::Tcg);
@@ -168,7 +244,7 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     record
 }
 
-fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Record {
+fn unjudged(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
     let (end, failure) = match &outcome.end {
@@ -189,7 +265,7 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
         failure,
         vm_exits: vm_exits.map(|(name, times)| ((*name).to_owned(), *times)).collect(),
         per_vcpu,
-        ..Record::begun(origin, settings, run_delay, &outcome.kvm_stats, why)
+        ..origin.record(place, settings, run_delay, &outcome.kvm_stats, why)
     };
     match &seen.inside {
         // Figures of a workload inside are those of the run.
@@ -254,6 +330,39 @@ fn why(run: &Run, seen: &RunResult) -> Why {
     why
 }
 
+/// The record of a run of a cell, unless its guest failed.
+pub(super) fn record_of_cell(
+    plan: &Plan,
+    cell: &Cell,
+    run: &Run,
+    seen: RunResult,
+    origin: &Origin,
+    place: &Place,
+) -> exit::Result<Record> {
+    let mut found = record(run, &seen, origin, Some(place.clone()));
+    if let Some(failure) = failure(seen) {
+        return Err(failure);
+    }
+    warn_of_missing(&mut found, plan, &cell.arm);
+    Ok(found)
+}
+
+/// A run without a figure by which its arm is compared is not what was asked for.
+fn warn_of_missing(record: &mut Record, plan: &Plan, arm: &str) {
+    for compared in &plan.outline.comparisons {
+        if [&compared.arm, &compared.baseline].contains(&&arm.to_owned())
+            && let Some(figure) = compared.of.figure()
+            && Rate::by(&compared.of, record).is_none()
+        {
+            let message = format!(
+                "the guest printed no positive figure '{figure}', by which '{}' compares it: its pair is left out",
+                compared.name
+            );
+            record.warn("figure-missing", message);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -261,20 +370,20 @@ mod tests {
     use haltkick_vmm::{Complaints, Guest, Linux, System};
 
     use super::*;
-    use crate::analysis::rate::{Rate, estimate};
+    use crate::analysis::statistics::Verdict;
+    use crate::analysis::summary::{CheckOutcome, Summary, trust};
     use crate::experiment::measure::Measure;
+    use crate::experiment::{Experiment, Source};
     use crate::host::identity::Host;
     use crate::host::noise::Noise;
     use crate::measure::fuzzed::{good, record_of};
-    use crate::measure::synthetic;
-    use crate::record::figures::{ACQUISITIONS, COMPLETION, THROUGHPUT, WINDOW};
+    use crate::measure::session::Rule;
+    use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
+    use crate::results::directory::read_records;
+    use crate::results::merge;
+    use crate::show::{csv, report, table};
 
-    /// The record of a kernel that switched itself off, with this inside.
-    fn with(inside: Result<Record, String>) -> Record {
-        after(Some(inside), Complaints::new())
-    }
-
-    /// The record of a kernel that complained of this and switched itself off.
+    /// The record of a kernel that complained of this and switched itself off, with this inside.
     fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> Record {
         let linux = Linux {
             kernel: "kernel".into(),
@@ -286,43 +395,13 @@ mod tests {
         };
         let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
         let run = Run { cpus: vec![0], guests, ..Run::default() };
-        let mut seen = synthetic::seen(&run, LinuxEnd::PowerOff, &[]);
+        let mut seen = seen(&run, LinuxEnd::PowerOff, &[]);
         seen.inside = inside.map(|inside| inside.map(Box::new));
         if let Ok(AnyOutcome::Linux(outcome)) = &mut seen.found.guests[0].result {
             outcome.complaints = complaints;
         }
         let origin = Origin::new(SystemTime::now(), Host::default(), Ok((Noise::default(), 0.01)));
         record(&run, &seen, &origin, None)
-    }
-
-    /// A record of this number of sections in a second.
-    fn of(sections: u64) -> Record {
-        let mut record = record_of(&good(), Ok(1e6));
-        (record.trusted, record.warnings) = (true, vec![]);
-        for (name, value) in [(WINDOW, Some(1e9)), (COMPLETION, None)] {
-            record.figures.set(name, value);
-        }
-        for name in [ACQUISITIONS, THROUGHPUT] {
-            record.figures.set(name, sections as f64);
-        }
-        record
-    }
-
-    #[test]
-    fn a_throughput_inside_is_as_exact_as_its_count() {
-        let rate = |sections| Rate::by(&Measure::Throughput, &with(Ok(of(sections)))).unwrap();
-        let none = rate(0);
-        assert!(none.is_floor && none.per_second == 0.5, "{none:?}");
-        // One section more or less is no difference, one eighth of many is.
-        for (fewer, more, overlap) in [(8, 9, true), (8000, 9000, false)] {
-            let interval = |sections| estimate(&[rate(sections); 4]).unwrap().interval.unwrap();
-            assert_eq!(interval(fewer).high > interval(more).low, overlap, "{fewer} {more}");
-        }
-        let mut no_window = of(0);
-        no_window.figures.set(WINDOW, 0.0);
-        assert_eq!(Rate::by(&Measure::Throughput, &with(Ok(no_window))), None);
-        let waits = Measure::Figure("wait_p99_ns".into());
-        assert_eq!(Rate::by(&waits, &with(Ok(of(8)))).map(|it| it.resolution), Some(0.0));
     }
 
     #[test]
@@ -340,16 +419,149 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_or_doubt_inside_makes_the_run_invalid() {
+    fn a_workload_inside_gives_the_run_its_figures_and_its_doubts() {
+        let with = |inside| after(Some(inside), Complaints::new());
         let codes = |record: &Record| -> Vec<String> {
             record.warnings.iter().map(|warning| warning.code.clone()).collect()
         };
         let failed = with(Err("it printed no record".into()));
         assert_eq!(failed.failure.as_deref(), Some("the workload inside failed: it printed no record"));
         assert!(!failed.trusted && codes(&failed) == ["inside-failed"], "{:?}", failed.warnings);
-        let doubtful = with(Ok(Record { trusted: false, ..of(8) }));
+        let inside = Record { trusted: true, warnings: vec![], ..record_of(&good(), Ok(1e6)) };
+        let doubtful = with(Ok(Record { trusted: false, ..inside.clone() }));
         assert!(!doubtful.trusted && codes(&doubtful) == ["inside-invalid"], "{:?}", doubtful.warnings);
-        let fine = with(Ok(of(8)));
+        let fine = with(Ok(inside.clone()));
         assert!(fine.trusted && fine.failure.is_none() && fine.warnings.is_empty(), "{:?}", fine.warnings);
+        for of in [Measure::Throughput, Measure::Figure("wait_p99_ns".into())] {
+            let [rate, rate_inside] = [&fine, &inside].map(|record| Rate::by(&of, record));
+            assert!(rate.is_some() && rate == rate_inside, "{rate:?} {rate_inside:?}");
+        }
+    }
+
+    const TEXT: &str = "format = 1\nname = 'k'\ntitle = 'Kernels'\nblocks = 8\n\
+        [settings]\nkernel = 'kernel'\nratio = 2\n[grid]\nslice = ['1ms', '4ms']\n\
+        [[arm]]\nname = 'pv'\n[[arm]]\nname = 'nopvspin'\nnopvspin = true\n\
+        [[compare]]\nname = 'nopvspin/pv'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:page-loop'\n\
+        [[compare]]\nname = 'kicks'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:lock_event.pv_kick_wake'\n\
+        [control]\narm = 'pv'\nslice = '1ms'\n";
+    const ONCE: Rule =
+        Rule { blocks: 8, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
+
+    fn plan_of(scratch: &Scratch, text: &str) -> Plan {
+        let origin = scratch.path().join("k.toml").display().to_string();
+        planned(&Experiment::parse(Source { origin, text: text.into() }).unwrap()).unwrap()
+    }
+
+    fn plan(scratch: &Scratch) -> Plan {
+        scratch.put("kernel", "a kernel");
+        plan_of(scratch, TEXT)
+    }
+
+    /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
+    fn console(run: &Run) -> Vec<String> {
+        let (_, guest) = run.linux().unwrap();
+        assert_eq!(run.guests[0].vcpus, 4);
+        let is_slower = guest.append.contains("nopvspin");
+        let scatter = 1.0 + (run.guests[0].seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
+        let pages = if is_slower { 8e4 } else { 1e5 } * scatter;
+        let mut lines = vec!["user space is there".into(), format!("haltkick: page-loop={pages} pages/s")];
+        if !is_slower {
+            lines.push("haltkick: lock_event.pv_kick_wake=7 count".into());
+        }
+        lines
+    }
+
+    #[test]
+    fn command_lines_are_compared_within_blocks_and_need_a_figure() {
+        let scratch = Scratch::new("kernels-compared");
+        let plan = plan(&scratch);
+        let (world, engine) = (World::new(1), |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run))));
+        world.session(&plan, &engine, &world.watcher(), &scratch).run(ONCE).unwrap();
+        let records = read_records(scratch.path()).unwrap();
+        assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
+        let summary = Summary::new(&plan.outline, &records);
+        let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
+        for found in [first, second] {
+            let seen = (found.per_block.len(), found.verdict, found.name.as_str());
+            assert_eq!(seen, (8, Verdict::NotValid, "nopvspin/pv"));
+            let interval = found.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
+            assert!(interval.low < 0.81 && interval.high > 0.79, "{interval:?}");
+        }
+        let control = summary.control.as_ref().unwrap();
+        assert_eq!((control.per_block.len(), control.of.figure()), (8, Some("page-loop")));
+        // The kernel that does not use them has no such event.
+        let untold =
+            |record: &&Record| record.warnings.iter().any(|warning| warning.code == "figure-missing");
+        assert_eq!(records.iter().filter(untold).count(), 16);
+        assert!(records.iter().filter(untold).all(|it| !it.trusted && it.placed().arm == "nopvspin"));
+        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' is not valid"));
+        assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
+
+        let shown = plain(&table::summary(&summary, table::Detail::Verbose));
+        for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+        let manifest = world.manifest(&plan);
+        let page = report::page(&manifest, &summary, &records);
+        let hash = &manifest.kernels[0].kernel_sha256;
+        for words in ["All that the kernels printed", hash, "nopvspin", "A/A pair"] {
+            assert!(page.contains(words), "{words}");
+        }
+        let long = csv::runs(&plan.outline, &records);
+        assert_eq!(long.matches(",page-loop,").count(), records.len(), "{long}");
+        assert!(csv::summary(&summary).contains(",page-loop,"));
+    }
+
+    #[test]
+    fn only_varied_kernel_settings_have_files_of_their_own() {
+        let scratch = Scratch::new("kernels-varying");
+        for kernel in ["kernel", "other"] {
+            scratch.put(kernel, kernel);
+        }
+        let varying = "[grid]\nkernel = ['kernel', 'other']\ncmdline = ['', 'x']\n";
+        let text = TEXT.replace("kernel = 'kernel'\n", "").replace("[grid]\n", varying);
+        let files = files(&plan_of(&scratch, &text)).unwrap();
+        let names: Vec<String> = files.iter().map(KernelFiles::name).collect();
+        assert_eq!(names.len(), 2 * 2 * 2, "slices are no other kernel: {names:?}");
+        assert_eq!(names[..2], ["pv, cmdline , kernel kernel", "pv, cmdline x, kernel kernel"]);
+        assert_ne!(files[0].kernel_sha256, files[2].kernel_sha256);
+    }
+
+    #[test]
+    fn parts_with_other_kernels_are_never_merged() {
+        let scratch = Scratch::new("kernels-merged");
+        let plan = plan(&scratch);
+        let part = || (World::new(1).manifest(&plan), Vec::<Record>::new());
+        let first = part();
+        assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);
+        assert_ne!(first.0.kernels[0].command_line, first.0.kernels[1].command_line);
+        let paths = ["one", "two"].map(PathBuf::from);
+        assert!(merge::merge(&paths, vec![first.clone(), part()], false).is_ok());
+        scratch.put("kernel", "another kernel");
+        let message = merge::merge(&paths, vec![first, part()], true).unwrap_err().message;
+        assert!(message.contains("two was measured with other kernels than one: arm 'pv'"), "{message}");
+    }
+
+    #[test]
+    fn a_kernel_that_changes_meanwhile_ends_the_experiment() {
+        let scratch = Scratch::new("kernels-changing");
+        let plan = plan(&scratch);
+        let kernel = scratch.path().join("kernel");
+        let runs = std::cell::Cell::new(0);
+        let engine = |run: &Run| {
+            runs.set(runs.get() + 1);
+            if runs.get() == 3 {
+                // The file is another one, with the same words in it.
+                std::fs::write(kernel.with_extension("new"), "a kernel").unwrap();
+                std::fs::rename(kernel.with_extension("new"), &kernel).unwrap();
+            }
+            Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
+        };
+        let world = World::new(1);
+        let watcher = world.watcher();
+        let mut session = world.session(&plan, &engine, &watcher, &scratch);
+        let failure = session.run(ONCE).unwrap_err();
+        assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
+        assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));
     }
 }

@@ -7,12 +7,10 @@ pub(crate) mod engine;
 pub(crate) mod fill;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-pub(crate) mod inside;
 pub(crate) mod judge;
-pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod progress;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
-#[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
+#[cfg_attr(fuzzing, expect(dead_code, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;

@@ -45,7 +45,8 @@ pub(crate) struct Progress {
     /// Time that measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.
     beyond: Took,
     /// How long simulated cells were to take, and how long they took.
-    simulated: (Duration, Duration),
+    simulated_planned: Duration,
+    simulated_took: Duration,
     /// The position that is under way.
     shown: Position,
     /// When something was said last.
@@ -99,7 +100,8 @@ impl<'a> Planned<'a> {
 pub(crate) fn of_whole(plan: &Plan, blocks: u32, slowdown: Option<f64>) -> Duration {
     let mut progress = Progress::start();
     if let Some(slowdown) = slowdown {
-        progress.simulated = (Duration::from_secs(1), Duration::from_secs_f64(slowdown));
+        progress.simulated_planned = Duration::from_secs(1);
+        progress.simulated_took = Duration::from_secs_f64(slowdown);
     }
     plan.cells().map(|cell| progress.estimate(Planned::of(cell))).sum::<Duration>() * blocks
 }
@@ -112,7 +114,8 @@ impl Progress {
             done: 0,
             took: HashMap::new(),
             beyond: Took::default(),
-            simulated: (Duration::ZERO, Duration::ZERO),
+            simulated_planned: Duration::ZERO,
+            simulated_took: Duration::ZERO,
             shown: Position::default(),
             said: Instant::now(),
         }
@@ -122,11 +125,11 @@ impl Progress {
     pub(crate) fn cell_done(&mut self, cell: Planned<'_>, took: Duration) {
         self.done += 1;
         self.took.entry(cell.id.to_owned()).or_default().add(took);
-        if !cell.is_simulated && !cell.is_limit {
-            self.beyond.add(took.saturating_sub(cell.length));
-        }
         if cell.is_simulated {
-            self.simulated = (self.simulated.0 + cell.length, self.simulated.1 + took);
+            self.simulated_planned += cell.length;
+            self.simulated_took += took;
+        } else if !cell.is_limit {
+            self.beyond.add(took.saturating_sub(cell.length));
         }
     }
 
@@ -137,8 +140,8 @@ impl Progress {
             None if cell.is_limit && known > 0 => {
                 self.took.values().filter_map(Took::mean).sum::<Duration>() / known
             }
-            None if cell.is_simulated && !self.simulated.0.is_zero() => {
-                cell.length.mul_f64(self.simulated.1.as_secs_f64() / self.simulated.0.as_secs_f64())
+            None if cell.is_simulated && !self.simulated_planned.is_zero() => {
+                cell.length.mul_f64(self.simulated_took.div_duration_f64(self.simulated_planned))
             }
             None => cell.length + self.beyond.mean().unwrap_or(OVERHEAD_GUESS),
         }
@@ -164,12 +167,8 @@ impl Progress {
         }
         // It inherits what this thread may use, and keeps to a part of that.
         let is_kept_off = || keep_off(&allowed_cpus(), cpus);
-        meanwhile(
-            TICKS_EVERY,
-            is_kept_off,
-            |passed| output::redraw(&self.shown.ticking(passed, length)),
-            measure,
-        )
+        let tick = |passed| output::redraw(&self.shown.ticking(passed, length));
+        meanwhile(TICKS_EVERY, is_kept_off, tick, measure)
     }
 
     /// The cell that was drawn last is being simulated, and so much of about `length` has passed on its machine.
@@ -307,18 +306,14 @@ mod tests {
         use std::sync::atomic::{AtomicU32, Ordering};
         let ticks = AtomicU32::new(0);
         let count = |_| _ = ticks.fetch_add(1, Ordering::Relaxed);
-        let seen = meanwhile(
-            Duration::from_millis(1),
-            || true,
-            count,
-            || {
-                let began = Instant::now();
-                while ticks.load(Ordering::Relaxed) < 3 && began.elapsed() < Duration::from_secs(60) {
-                    std::thread::yield_now();
-                }
-                ticks.load(Ordering::Relaxed)
-            },
-        );
+        let until_three = || {
+            let began = Instant::now();
+            while ticks.load(Ordering::Relaxed) < 3 && began.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            ticks.load(Ordering::Relaxed)
+        };
+        let seen = meanwhile(Duration::from_millis(1), || true, count, until_three);
         assert!(seen >= 3, "{seen} ticks in a minute");
         let never = AtomicU32::new(0);
         let count = |_| _ = never.fetch_add(1, Ordering::Relaxed);

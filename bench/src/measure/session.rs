@@ -10,7 +10,7 @@ use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
 use super::fill::{Origin, records};
-use super::kernels::{self, Versions};
+use super::linux::{self, Versions};
 use super::progress::{Planned, Position, Progress, WORTH_SAYING};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
@@ -403,12 +403,10 @@ impl Session<'_> {
     fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Vec<Record>, Duration)> {
         let run = self.run_of(cell, place.block);
         let (ran, took) = self.ran(cell, place.block, &run);
-        let ran = kernels::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
+        let ran = linux::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
             None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
-            Some(_) => {
-                kernels::record(self.plan, cell, &run, seen, &origin, place).map(|record| vec![record])
-            }
+            Some(_) => Ok(vec![linux::record_of_cell(self.plan, cell, &run, seen, &origin, place)?]),
         });
         let records = records.map_err(|failure| {
             self.progress.finish();

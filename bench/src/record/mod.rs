@@ -6,22 +6,20 @@
 
 pub(crate) mod failure;
 pub(crate) mod figures;
-mod numbers;
 pub(crate) mod place;
 pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{Known, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::host::identity::Host;
 use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT};
 use crate::record::figures::{Figure, LOCK_EVENT, Unit};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
-
-pub(crate) use numbers::{Counts, Figures};
 
 pub(crate) const SCHEMA: &str = "haltkick.run";
 pub(crate) const SCHEMA_VERSION: u32 = 2;
@@ -86,14 +84,14 @@ pub(crate) struct Record {
     pub(crate) timeline: Option<Timeline>,
     /// With `--profile`: samples of instruction pointers, by function and by what the vCPU was doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
-    pub(crate) profile: Option<serde_json::Value>,
+    #[cfg_attr(feature = "schema", schemars(with = "Value"))]
+    pub(crate) profile: Option<Value>,
     /// With `--trace`: what the file holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<Traced>,
     /// The record of the workload that ran inside a Linux guest; `host.kernel` in it names the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Value"))]
     pub(crate) inside: Option<Box<Record>>,
     /// Other load on the pCPUs meanwhile.
     pub(crate) noise: Noise,
@@ -216,6 +214,100 @@ impl Record {
     }
 }
 
+/// Numbers by name, as records write them: whole ones without a decimal point.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(transparent)]
+pub(crate) struct Numbers<V>(BTreeMap<String, V>);
+
+/// Figures by name; null: this run cannot tell.
+pub(crate) type Figures = Numbers<Option<f64>>;
+
+pub(crate) type Counts = Numbers<f64>;
+
+impl<V: Copy + Into<Option<f64>>> Numbers<V> {
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied().and_then(Into::into)
+    }
+
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<V>) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, V)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+impl<V> FromIterator<(String, V)> for Numbers<V> {
+    fn from_iter<T: IntoIterator<Item = (String, V)>>(numbers: T) -> Self {
+        Self(numbers.into_iter().collect())
+    }
+}
+
+/// Whole numbers up to this are kept by every reader of JSON.
+const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
+
+/// A number that is whole, where all readers keep it whole, or any.
+fn number(value: f64) -> Value {
+    let is_whole = value.fract() == 0.0 && value.abs() < MOST_WHOLE;
+    // A negative zero would become a positive one.
+    let is_kept = value != 0.0 || value.is_sign_positive();
+    if is_whole && is_kept { json!(value as i64) } else { json!(value) }
+}
+
+impl<V: Copy + Into<Option<f64>>> Serialize for Numbers<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number = |value: V| Into::<Option<f64>>::into(value).map(number);
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, number(*value))))
+    }
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use schemars::{JsonSchema, Schema, SchemaGenerator};
+    use serde_json::{Map, Value, json};
+
+    use super::{Counts, Figures};
+    use crate::record::figures::FIGURES;
+
+    impl JsonSchema for Figures {
+        fn schema_name() -> std::borrow::Cow<'static, str> {
+            "Figures".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            let told = |about: &str, unit: &str| json!({ "description": format!("{about} Unit: {unit}."), "type": ["number", "null"] });
+            let rows =
+                |is_family: bool| FIGURES.iter().filter(move |row| row.name.contains('*') == is_family);
+            let exact: Map<String, Value> =
+                rows(false).map(|row| (row.name.into(), told(row.about, row.unit.word()))).collect();
+            let families: Map<String, Value> = rows(true)
+                .map(|row| (format!("^{}$", row.name.replace('*', ".+")), told(row.about, row.unit.word())))
+                .collect();
+            schemars::json_schema!({
+                "type": "object",
+                "properties": exact,
+                "patternProperties": families,
+                "additionalProperties": { "type": ["number", "null"] },
+            })
+        }
+    }
+
+    impl JsonSchema for Counts {
+        fn schema_name() -> std::borrow::Cow<'static, str> {
+            "Counts".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "number" } })
+        }
+    }
+}
+
 /// Reasons by the paths of what is null.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Why(pub(crate) BTreeMap<String, String>);
@@ -224,19 +316,6 @@ impl Why {
     /// The value for the field at `path`; if it is not known, the reason is noted.
     pub(crate) fn known<T>(&mut self, path: impl Into<String>, value: Known<T>) -> Option<T> {
         value.map_err(|Unknown(reason)| self.explain(path, reason)).ok()
-    }
-
-    /// The value for the field at `path`; if there is none, it is for this reason.
-    pub(crate) fn given<T>(
-        &mut self,
-        path: impl Into<String>,
-        value: Option<T>,
-        reason: impl Into<String>,
-    ) -> Option<T> {
-        if value.is_none() {
-            self.explain(path, reason);
-        }
-        value
     }
 
     /// Notes why the field at `path` is null, or false.

@@ -44,8 +44,10 @@ impl Settings {
     pub(crate) fn of_linux(run: &Run, outcome: &LinuxOutcome, why: &mut Why) -> Self {
         let (guest, linux) = run.linux().expect("a run of Linux");
         let path = |path: &std::path::Path| path.display().to_string();
-        let by_host = "the host's scheduler decides";
-        let slice_ns = (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice));
+        let slice_ns = match run.rules.sched {
+            Sched::Vmm => Ok(ns(run.rules.slice)),
+            Sched::Host => Err("the host's scheduler decides".into()),
+        };
         // CPUs that QEMU emulates have no paravirtual features.
         let is_emulated = run.engine == Engine::Qemu(Accelerator::Tcg);
         if matches!(run.engine, Engine::Qemu(_)) {
@@ -61,7 +63,7 @@ impl Settings {
             ("cpus", run.cpus.clone().into()),
             ("ratio", (f64::from(guest.vcpus) / run.cpus.len() as f64).into()),
             ("sched", SCHEDULERS.of(run.rules.sched).into()),
-            ("slice_ns", why.given("settings.slice_ns", slice_ns, by_host).into()),
+            ("slice_ns", why.known("settings.slice_ns", slice_ns).into()),
             ("pv", (guest.pv && !is_emulated).into()),
             ("pv_features", outcome.pv_features.clone().into()),
             ("deschedule", run.deschedule.as_ref().map(choices::written_deschedule).into()),

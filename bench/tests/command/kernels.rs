@@ -234,7 +234,7 @@ fn pretended(name: &str, script: &str) -> Ended {
 #[apply(trial)]
 fn a_console_that_lies_ends_the_run_without_a_record() {
     let flood = "yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000";
-    // Other reasons are those of `measure::inside`.
+    // Other reasons are those of `measure::console`.
     let reason = "the workload inside failed: the record has more than 8 MiB";
     let ended = pretended("inside-huge", flood).with(&[5]).says(&[reason]);
     assert!(ended.err.len() < 10_000, "{} bytes", ended.err.len());

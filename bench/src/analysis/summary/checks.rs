@@ -63,10 +63,11 @@ fn not_checked(text: impl Into<String>) -> Finding {
 }
 
 pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
+    let over_all = &summary.noise;
     let findings = [
         ("runs", runs(records)),
-        (NEIGHBOURS, noise(summary, records, &OTHERS)),
-        (STEAL, noise(summary, records, &OUTER_HOST)),
+        (NEIGHBOURS, noise(records, &OTHERS, [over_all.others_share, over_all.run_delay_share])),
+        (STEAL, noise(records, &OUTER_HOST, [over_all.steal_share, None])),
         (WORK, work(records)),
         ("control", control(summary)),
         ("drift", of_host(records, "drift", || drift(records))),
@@ -108,8 +109,6 @@ struct Kind {
     code: &'static str,
     path: &'static str,
     of: fn(&Noise) -> Option<f64>,
-    /// Shares over all runs together.
-    over_all: fn(&Overall) -> [Option<f64>; 2],
     limit: f64,
 }
 
@@ -118,7 +117,6 @@ const OTHERS: Kind = Kind {
     code: BUSY_NEIGHBOUR,
     path: "noise.others_share",
     of: |noise| noise.others_share,
-    over_all: |it| [it.others_share, it.run_delay_share],
     limit: OTHERS_SHARE_LIMIT,
 };
 
@@ -127,14 +125,13 @@ const OUTER_HOST: Kind = Kind {
     code: "host-steal",
     path: "noise.steal_share",
     of: |noise| noise.steal_share,
-    over_all: |it| [it.steal_share, None],
     limit: STEAL_SHARE_LIMIT,
 };
 
-/// Whether a kind of noise took more than it may, in a run or in all together, and whether it could be watched.
-fn noise(summary: &Summary, records: &[Record], kind: &Kind) -> Finding {
-    let Kind { who, code, path, of, over_all, limit } = kind;
-    let share = over_all(&summary.noise).into_iter().flatten().fold(0.0, f64::max);
+/// Whether a kind of noise took more than it may, in a run or in all together by these shares, and whether it could be watched.
+fn noise(records: &[Record], kind: &Kind, over_all: [Option<f64>; 2]) -> Finding {
+    let Kind { who, code, path, of, limit } = kind;
+    let share = over_all.into_iter().flatten().fold(0.0, f64::max);
     let took = format!("{who} took {} of the pCPUs' time", percent(share));
     let disturbed = warned(records, &[code]);
     if disturbed > 0 || share > *limit {

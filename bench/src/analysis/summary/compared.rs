@@ -1,19 +1,130 @@
-//! Ratios of arms within blocks, and the verdicts of trials of a few blocks each.
+//! Records sorted by where they belong, ratios of arms within blocks, and the verdicts of trials of a few blocks each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::placed::{Pair, Placed};
-use super::{Comparison, Setting, Trials, trust};
+use super::{Comparison, Setting, Trials};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::significance;
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
+use crate::host::noise::OTHERS_SHARE_LIMIT;
+use crate::record::Record;
+use crate::record::place::Role;
+
+/// Two runs of a block that are compared.
+pub(super) struct Pair {
+    /// Ratio of the arm over the baseline; `None` if either run lacks the figure.
+    pub(super) ratio: Option<Rate>,
+    /// Whether nothing spoiled either, and there is a ratio.
+    pub(super) is_valid: bool,
+}
+
+/// Records by setting, arm, role and block.
+pub(super) struct Placed<'a> {
+    pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
+    /// Records of the guests of each run, by its id.
+    runs: HashMap<&'a str, Vec<&'a Record>>,
+}
+
+impl<'a> Placed<'a> {
+    pub(super) fn sort(records: &'a [Record]) -> Self {
+        let keyed = records.iter().filter_map(|record| {
+            let place = record.place.as_ref()?;
+            Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
+        });
+        let mut runs: HashMap<&str, Vec<&Record>> = HashMap::new();
+        records.iter().for_each(|record| runs.entry(&record.run_id).or_default().push(record));
+        Self { cells: keyed.collect(), runs }
+    }
+
+    pub(super) fn guests(&self, record: &Record) -> &[&'a Record] {
+        &self.runs[record.run_id.as_str()]
+    }
+
+    /// The rate that `measure` measures in the run of `record`; `None` where it does not tell.
+    pub(super) fn rate(&self, measure: &Measure, record: &Record) -> Option<Rate> {
+        if !measure.is_of_all_guests() {
+            return Rate::by(measure, record);
+        }
+        let each: Option<Vec<Rate>> = self.guests(record).iter().map(|it| Rate::by(measure, it)).collect();
+        Rate::of_guests(measure, each?.into_iter())
+    }
+
+    /// The share that others used in the run of `record`, if nothing else spoiled what `measure` measures in it.
+    fn neighbours_share(&self, measure: &Measure, record: &Record) -> Option<f64> {
+        if !measure.is_of_all_guests() {
+            return record.neighbours_share();
+        }
+        let of_each: Option<Vec<f64>> = self.guests(record).iter().map(|it| it.neighbours_share()).collect();
+        of_each?.into_iter().reduce(f64::max)
+    }
+
+    /// Records of one arm at one setting with their block.
+    pub(super) fn of<'s>(
+        &'s self,
+        setting: &'s Setting,
+        arm: &'s str,
+        control: bool,
+    ) -> impl Iterator<Item = (u32, &'a Record)> + 's {
+        let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
+        self.cells
+            .range::<(&Setting, &str, bool, u32), _>(range)
+            .map(|((.., block), record)| (*block, *record))
+    }
+
+    /// `arm` over `baseline` in each block that has both, on one host; `of_control`: the arm's runs are those of the A/A pair's second half.
+    ///
+    /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
+    pub(super) fn pairs(
+        &self,
+        measure: &Measure,
+        setting: &Setting,
+        arm: &str,
+        baseline: &str,
+        of_control: bool,
+    ) -> Vec<Pair> {
+        let run = |(block, record): (u32, &Record)| {
+            let pass = (block, record.host.identity());
+            (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
+        };
+        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> =
+            self.of(setting, baseline, false).map(run).collect();
+        let limit = measure.neighbours_limit();
+        let are_alike = |(above, below): (f64, f64)| {
+            above.max(below) <= limit && (above - below).abs() <= OTHERS_SHARE_LIMIT
+        };
+        let pair = |(pass, (above, share)): (_, (Option<Rate>, Option<f64>))| {
+            let (baseline, baseline_share) = *below.get(&pass)?;
+            let ratio = above.zip(baseline).map(|(above, baseline)| above.over(baseline));
+            let is_valid = ratio.is_some() && share.zip(baseline_share).is_some_and(are_alike);
+            Some(Pair { ratio, is_valid })
+        };
+        self.of(setting, arm, of_control).map(run).filter_map(pair).collect()
+    }
+}
+
+/// The settings that occur, in the outline's order.
+pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
+    settings.dedup();
+    settings.sort_by_key(|setting| outline.rank(setting));
+    settings
+}
+
+/// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
+/// anything at all.
+const BORNE: f64 = 0.29;
+
+/// Whether too many are invalid for an estimate of all of them to be valid.
+pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
+    invalid as f64 > BORNE * of as f64
+}
 
 /// All comparisons at all settings, with words that are corrected for the number of settings.
 pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
-        let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
+        let pairs = placed.pairs(&asked.of, setting, &asked.arm, &asked.baseline, false);
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
     let at_all = |asked| settings.iter().filter_map(move |it| at(asked, it));
@@ -47,7 +158,7 @@ fn comparison_of_pairs(
     let invalid_pairs = pairs.iter().filter(|pair| !pair.is_valid).count();
     let arms = [asked.arm.as_str(), &asked.baseline];
     let found = comparison(&asked.name, setting, arms, rate::estimate(&ratios), rate::values(&ratios));
-    let is_lost = trust::are_too_many(invalid_pairs, pairs.len());
+    let is_lost = are_too_many(invalid_pairs, pairs.len());
     let verdict = if is_lost { Verdict::NotValid } else { found.verdict };
     let found = Comparison { of: asked.of.clone(), invalid_pairs: Some(invalid_pairs), verdict, ..found };
     (found, rate::p_of_difference(&ratios))
@@ -80,7 +191,7 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     // Kernels have no throughput: the headline says what they are compared by.
     let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
     let of = headline.cloned().unwrap_or_default();
-    let pairs = placed.pairs(&of, &control.setting, (&control.arm, true), (&control.arm, false));
+    let pairs = placed.pairs(&of, &control.setting, &control.arm, &control.arm, true);
     let arm = || control.arm.clone();
     let asked = OutlineComparison { of, name: "A/A".into(), arm: arm(), baseline: arm() };
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
@@ -95,7 +206,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
     let trials = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
-        let pairs = placed.pairs(of, setting, (arm.as_str(), false), (baseline.as_str(), false));
+        let pairs = placed.pairs(of, setting, arm, baseline, false);
         // With what counting tells: the ratios alone would have intervals without it.
         let rates: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
         let verdicts: Vec<Verdict> = rates

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use haltkick_vmm::machines::Machine;
 use serde::{Deserialize, Serialize};
 
-use super::placed::{Placed, settings};
-use super::{Comparison, Setting, Summary, comparisons};
+use super::compared::{Placed, comparisons, settings};
+use super::{Comparison, Setting, Summary};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::experiment::outline::Outline;
 use crate::record::Record;

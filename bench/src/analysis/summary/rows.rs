@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::Setting;
-use super::placed::Placed;
+use super::compared::Placed;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::{self, Estimate};
 use crate::experiment::measure::Measure;

@@ -4,19 +4,10 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use super::placed::{Placed, settings};
+use super::compared::{Placed, are_too_many, settings};
 use super::{Setting, words};
 use crate::experiment::outline::{Outline, OutlineComparison};
 use crate::record::Record;
-
-/// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
-/// anything at all.
-const BORNE: f64 = 0.29;
-
-/// Whether too many are invalid for an estimate of all of them to be valid.
-pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
-    invalid as f64 > BORNE * of as f64
-}
 
 /// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
@@ -24,7 +15,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     let settings = settings(outline, &placed);
     if let Some(OutlineComparison { of, name, arm, baseline }) = outline.comparisons.first() {
         let are_valid = |setting: &Setting| {
-            let pairs = placed.pairs(of, setting, (arm, false), (baseline, false));
+            let pairs = placed.pairs(of, setting, arm, baseline, false);
             pairs.iter().map(|pair| pair.is_valid).collect()
         };
         let what = format!("the headline comparison '{name}'");
@@ -38,13 +29,10 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
-/// Whether more of these runs, or pairs, are invalid than the estimate of them all bears.
-pub(crate) fn is_lost(valid: &[bool]) -> bool {
-    are_too_many(spoiled(valid), valid.len())
-}
-
-pub(crate) fn spoiled(valid: &[bool]) -> usize {
-    valid.iter().filter(|is_valid| !**is_valid).count()
+/// `3 of 8`: how many of these runs, or pairs, are invalid, if that is more than the estimate of them all bears.
+pub(crate) fn too_many_of(valid: &[bool]) -> Option<String> {
+    let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
+    are_too_many(spoiled, valid.len()).then(|| format!("{spoiled} of {}", valid.len()))
 }
 
 /// The first few of what was lost, and how many more there are.
@@ -69,10 +57,9 @@ fn warning(
     if known.is_empty() {
         return Some(format!("{what} has no {unit}: nothing is known of it"));
     }
-    let lost = known.iter().filter(|(_, valid)| is_lost(valid));
-    let lost: Vec<String> = lost
-        .map(|(setting, valid)| format!("{} of {}{}", spoiled(valid), valid.len(), words(" at ", setting)))
-        .collect();
+    let lost =
+        known.iter().filter_map(|(setting, valid)| Some(too_many_of(valid)? + &words(" at ", setting)));
+    let lost: Vec<String> = lost.collect();
     (!lost.is_empty()).then(|| {
         format!("{what} is not valid, more than 29 % of its {unit} being invalid: {}", first_of(&lost))
     })

@@ -20,7 +20,7 @@ use crate::host::{cpulist, noise, walls};
 use crate::measure::ahead::{Ahead, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
-use crate::measure::kernels::{self, Versions};
+use crate::measure::linux::{self, Versions};
 use crate::measure::progress::{Progress, of_whole};
 use crate::measure::session::{Rule, Session};
 use crate::record::{Record, settings};
@@ -61,8 +61,8 @@ impl Job {
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust(from, &image, plan.cells().map(|cell| &cell.run.engine))?;
         guest_image::say_before(&allowed, plan.cells().map(|cell| &cell.run));
-        let versions = kernels::versions(&plan)?;
-        let kernels = kernels::files(&plan)?;
+        let versions = linux::versions(&plan)?;
+        let kernels = linux::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
     }
 

@@ -253,9 +253,9 @@ impl Asked<'_> {
         } else {
             (estimate_ratio(&above, &below), vec![], rate::p_of_two_groups(&above, &below))
         };
-        let lost = validity.iter().find(|(_, valid)| trust::is_lost(valid)).map(|(what, valid)| {
-            let (spoiled, of, at) = (trust::spoiled(valid), valid.len(), words(" at ", setting));
-            format!("{spoiled} of {of} {what} of {}{at}", arms[0])
+        let lost = validity.iter().find_map(|(what, valid)| {
+            let lost = trust::too_many_of(valid)?;
+            Some(format!("{lost} {what} of {}{}", arms[0], words(" at ", setting)))
         });
         let shown = comparison("B/A", setting, arms.map(String::as_str), estimate, per_block);
         let verdict = if lost.is_some() { Verdict::NotValid } else { shown.verdict };

@@ -14,8 +14,14 @@ const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, ret
 
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
+    resumed(name, world, plan, rule, &[])
+}
+
+/// These, and those of a session that goes on with them.
+fn resumed(name: &str, world: &World, plan: &Plan, rule: Rule, earlier: &[Record]) -> Vec<Record> {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
     let mut session = world.session(plan, &engine, &watcher, &scratch);
+    session.records = earlier.to_vec();
     session.run(rule).unwrap();
     session.records
 }
@@ -87,10 +93,7 @@ fn a_block_is_given_the_clock_of_the_one_before() {
         let is_off = record.warnings.iter().any(|warning| warning.code == "work-off");
         assert_eq!(is_off, is_in(record, 0), "{:?}: {:?}", record.place, record.figure(WORK_SPEED));
     }
-}
-
-#[test]
-fn pieces_too_short_to_be_timed_change_no_rate() {
+    // Pieces too short to be timed exactly change no rate.
     let plan = Sketch::new().arm_with("a", "lock = \"tas\"\nhold = \"200ns\"").plan(2);
     let speed = WorkSpeed { over_promised: 1.07, pieces: 100 };
     let world = World::new(1).adjust(move |_, outcome| outcome.work.fill(Some(speed)));
@@ -206,23 +209,18 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
 fn a_session_cut_off_anywhere_counts_each_run_once() {
     let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
     let plan = Sketch::two().arm_with("both", mixed).plan(2);
-    let world = World::new(1).shape(Shape::LogNormal(0.1));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let rule = Rule { blocks: 2, ..ONCE };
+    let (world, rule) = (World::new(1).shape(Shape::LogNormal(0.1)), Rule { blocks: 2, ..ONCE });
     let all = records("cut-off", &world, &plan, rule);
     let places = |records: &[Record]| -> BTreeSet<(u32, String)> {
         let places = records.iter().filter_map(|record| record.place.clone());
         places.map(|place| (place.block, place.cell_id)).collect()
     };
     for kept in 0..all.len() {
-        let scratch = Scratch::new(&format!("cut-off-{kept}"));
-        let mut session = world.session(&plan, &engine, &watcher, &scratch);
-        session.records = all[..kept].to_vec();
-        session.run(rule).unwrap();
+        let records = resumed(&format!("cut-off-{kept}"), &world, &plan, rule, &all[..kept]);
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
-        assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
-        let counted = consistency::last_attempts(&session.records);
+        assert_eq!(records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
+        let counted = consistency::last_attempts(&records);
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
             let place = record.placed();
@@ -237,20 +235,20 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
 #[test]
 fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
-    // The first tries of one lock are stuck.
-    let session = |name: &str, stuck_tries: u32| {
+    // Some tries of one lock are stuck.
+    let session = |name: &str, world: World, retries: u32, is_stuck: fn(u32) -> bool| {
         let tries = std::cell::Cell::new(0);
         let fails = |asked: OurGuest<'_>| {
             let is_it = asked.ours.lock == "mcs";
             tries.set(tries.get() + u32::from(is_it));
-            stuck().filter(|_| is_it && tries.get() <= stuck_tries)
+            stuck().filter(|_| is_it && is_stuck(tries.get()))
         };
-        let ended = with_failures(name, &World::new(1), &plan, ONCE, fails);
+        let ended = with_failures(name, &world, &plan, Rule { retries, ..ONCE }, fails);
         (ended, tries.get())
     };
-    let ((ended, records, failed), _) = session("stuck-once", 1);
+    let ((ended, records, failed), _) = session("stuck-once", World::new(1), 0, |tries| tries <= 1);
     assert_eq!((ended, records.len(), failed.len()), (Ok(()), 4 * 3, 0), "a busy moment costs one run");
-    let ((ended, records, failed), tries) = session("stuck-always", u32::MAX);
+    let ((ended, records, failed), tries) = session("stuck-always", World::new(1), 0, |_| true);
     let failure = ended.unwrap_err();
     assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
     let left_out = "2 runs were left out, of cells that made no progress twice";
@@ -258,21 +256,10 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let places: Vec<(&str, u32)> = failed.iter().map(|run| (run.cell_id.as_str(), run.block)).collect();
     // A cell that failed in two blocks is left out.
     assert_eq!((places, tries), (vec![("b", 0), ("b", 1)], 4));
-}
-
-#[test]
-fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
-    let world = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
-    let tries = std::cell::Cell::new(0);
-    let fails = |asked: OurGuest<'_>| {
-        tries.set(tries.get() + u32::from(asked.ours.lock == "mcs"));
-        stuck().filter(|_| asked.ours.lock == "mcs" && tries.get() % 3 != 1)
-    };
-    let rule = Rule { retries: 5, ..ONCE };
-    let (ended, records, failed) = with_failures("disturbed-then-stuck", &world, &plan, rule, fails);
-    assert_eq!((ended, failed.len(), records.len()), (Ok(()), 0, 4 * 3));
-    assert_eq!(tries.get(), 4 * 3, "one is disturbed, two make no progress");
+    // A disturbed run counts if no further one makes progress: one is disturbed, two make none.
+    let disturbed = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
+    let ((ended, records, failed), tries) = session("then-stuck", disturbed, 5, |tries| tries % 3 != 1);
+    assert_eq!((ended, failed.len(), records.len(), tries), (Ok(()), 0, 4 * 3, 4 * 3));
 }
 
 #[test]
@@ -294,15 +281,10 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
 #[test]
 fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
-    let there = World::new(1).host_id(Some("host-b")).records(&plan);
-    let of_ideal = |record: &Record| record.placed().role == Role::Ideal;
-    let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
-    let (world, scratch) = (World::new(1), Scratch::new("moved"));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let mut session = world.session(&plan, &engine, &watcher, &scratch);
-    session.records = earlier;
-    session.run(Rule { blocks: 1, ..ONCE }).unwrap();
-    let here: Vec<&Record> = session.records.iter().filter(|record| !of_ideal(record)).collect();
+    let mut earlier = World::new(1).host_id(Some("host-b")).records(&plan);
+    earlier.retain(|record| record.placed().role == Role::Ideal);
+    let records = resumed("moved", &World::new(1), &plan, Rule { blocks: 1, ..ONCE }, &earlier);
+    let here: Vec<&Record> = records.iter().filter(|it| it.placed().role != Role::Ideal).collect();
     assert_eq!(here.len(), 2);
     for record in here {
         assert_eq!((record.figure(LOCK_FREE), record.figure(EFFICIENCY)), (None, None));

@@ -7,9 +7,8 @@ use haltkick_vmm::{ByActivity, Costs, Engine, Known, Sched, Unknown};
 use super::Better::{Less, More};
 use super::Center::{Median, Most};
 use super::Shown::{Always, IfAny, InReport, OfWindows, OfWork};
-use super::source::OfOurs;
 use super::times::{Times, median};
-use super::{Figure, Members, Source, Unit};
+use super::{Figure, Members, OfOurs, Source, Unit};
 
 // Names that code goes by.
 pub(crate) const ACQUISITIONS: &str = "acquisitions";

@@ -7,14 +7,17 @@
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
-mod outcome;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
-use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunError};
+use haltkick_vmm::{
+    AnyOutcome, ByActivity, Complaints, Costs, Ended, Found, Guest, Ideal, Image, Known, LinuxEnd,
+    LinuxOutcome, OurGuest, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, Run, RunDelay, RunError,
+    TicksHistogram, VcpuOutcome, WorkSpeed,
+};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -26,11 +29,11 @@ use crate::host::cpulist::CpuList;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
-use crate::measure::console::RunResult;
+use crate::measure::console::{Heard, RunResult};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::session::Session;
-use crate::measure::{fill, kernels};
+use crate::measure::{fill, linux};
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
@@ -38,8 +41,6 @@ use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest};
 use crate::settings::{Settings, Supply};
 use crate::text::exit;
-
-pub(crate) use outcome::{found, of as outcome_of, seen};
 
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
 type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
@@ -154,12 +155,12 @@ impl World {
         let outcomes: Vec<Outcome> = run.ours().map(|asked| self.outcome(asked, factor)).collect();
         let cpu_time = outcomes[0].window * run.cpus.len() as u32;
         let outcomes = outcomes.into_iter().map(|outcome| AnyOutcome::Ours(Box::new(outcome)));
-        outcome::found(run, cpu_time, outcomes.collect())
+        found(run, cpu_time, outcomes.collect())
     }
 
     fn outcome(&self, asked: OurGuest<'_>, factor: f64) -> Outcome {
-        let truth = if asked.ours.lock == "none" { outcome::lock_free(asked) } else { (self.truth)(asked) };
-        let mut outcome = outcome::of(asked, truth * factor);
+        let truth = if asked.ours.lock == "none" { lock_free(asked) } else { (self.truth)(asked) };
+        let mut outcome = outcome_of(asked, truth * factor);
         (self.adjust)(asked, &mut outcome);
         outcome
     }
@@ -196,7 +197,7 @@ impl World {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
             outline: plan.outline.clone(),
-            kernels: kernels::files(plan).expect("kernels of a test are there"),
+            kernels: linux::files(plan).expect("kernels of a test are there"),
             files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
@@ -221,7 +222,7 @@ impl World {
             watcher,
             host,
             calibrations: calibrations.expect("a world runs whatever it is asked to"),
-            versions: kernels::versions(plan).expect("kernels of a test are there"),
+            versions: linux::versions(plan).expect("kernels of a test are there"),
             directory: Directory::create(scratch.path()).expect("it is empty"),
             records: vec![],
             progress: Progress::start(),
@@ -230,6 +231,143 @@ impl World {
             simulators: None,
         }
     }
+}
+
+/// A tick is a nanosecond.
+const TSC_KHZ: u64 = 1_000_000;
+/// Length of most waits; one in ten takes ten times as long.
+const WAIT_NS: u64 = 5_000;
+
+/// Sections per second without any lock: as many as the pCPUs have time for.
+fn lock_free(asked: OurGuest<'_>) -> f64 {
+    let section = asked.ours.shape.mean_hold(asked.ours.hold) + asked.ours.think;
+    asked.run.cpus.len().min(asked.guest.vcpus as usize) as f64
+        / section.max(Duration::from_nanos(1)).as_secs_f64()
+}
+
+#[expect(clippy::too_many_lines, reason = "its one literal names every field of an outcome")]
+pub(crate) fn outcome_of(asked: OurGuest<'_>, per_second: f64) -> Outcome {
+    let of_work = asked.ours.shape.work().map(|sections| {
+        (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
+    });
+    let (sections, window, completion) = match of_work {
+        Some((sections, took)) if took <= asked.run.window => (sections, took, Some(took)),
+        _ => ((per_second * asked.run.window.as_secs_f64()).round() as u64, asked.run.window, None),
+    };
+    let vcpus = u64::from(asked.guest.vcpus);
+    let share = asked.run.cpus.len() as f64 / asked.guest.vcpus as f64;
+    let run_ns = (window.as_nanos() as f64 * share.min(1.0)) as u64;
+    let vcpu = |index: u64| VcpuOutcome {
+        acquisitions: sections / vcpus + u64::from(index < sections % vcpus),
+        run_ns: Some(run_ns),
+        steal_ns: Some(window.as_nanos() as u64 - run_ns),
+        preemptions: 10,
+        waits: Some(0),
+        kicks: Some(0),
+        ..VcpuOutcome::default()
+    };
+    Outcome {
+        ring: if asked.run.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },
+        ring_reason: "as the test has it".into(),
+        pv_backend: PvBackend::Vmm,
+        pv_backend_reason: "as the test has it".into(),
+        tsc_khz: TSC_KHZ,
+        work_rate: asked.run.work_rate.unwrap_or(1 << 20),
+        memory_bytes: 0,
+        residence: Err("no memory in a test".into()),
+        start_up: Duration::from_millis(1),
+        patched_sites: 0,
+        pair_ticks: PairTicks::default(),
+        calls: None,
+        window,
+        completion,
+        lock_cpu: None,
+        lost_updates: (asked.ours.lock != "none").then_some(0),
+        wait: waits(sections),
+        costs: Costs::default(),
+        ideal: Ideal::Serial,
+        unlock: TicksHistogram::default(),
+        times: vec![],
+        reads: 0,
+        tsc_steps_back: 0,
+        pending_waits: Ok(vec![]),
+        work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); asked.guest.vcpus as usize],
+        hold: histogram(&[(asked.ours.hold.as_nanos() as u64, sections)]),
+        entered: vec![],
+        lock_events: vec![],
+        vm_exits: vec![],
+        kvm_stats: Err("no KVM in a test".into()),
+        preemptions: Some(ByActivity { other: 10 * vcpus, ..ByActivity::default() }),
+        preempted_ns: Some(ByActivity { other: 1_000_000 * vcpus, ..ByActivity::default() }),
+        lost_ns: Some(ByActivity::default()),
+        skipped_losses: 0,
+        closed: Err("no heads in a test".into()),
+        hint: None,
+        graces: None,
+        throttled: None,
+        throttled_by_kernel: None,
+        handed: None,
+        injected: None,
+        switches: Err("no switches in a test".into()),
+        preempted_source: Ok(PreemptedSource::Vmm),
+        pinning_lost: None,
+        vcpus: (0..vcpus).map(vcpu).collect(),
+    }
+}
+
+/// Findings of a run whose guests came to these outcomes.
+pub(crate) fn found(run: &Run, cpu_time: Duration, outcomes: Vec<AnyOutcome>) -> Found {
+    let ended = |(guest, outcome): (&Guest, AnyOutcome)| Ended {
+        name: guest.name.clone(),
+        result: Ok(outcome),
+        explanation: None,
+        console: String::new(),
+    };
+    Found {
+        started: Ok(Duration::from_millis(1)),
+        cpu_before: Ok(Duration::from_millis(2)),
+        cpu_time,
+        windows: 1,
+        run_delay: Ok(RunDelay { alive: cpu_time, delayed: Duration::ZERO }),
+        pmu: Err("no PMU in a test".into()),
+        schedule: None,
+        profile: None,
+        trace: None,
+        guests: run.guests.iter().zip(outcomes).map(ended).collect(),
+    }
+}
+
+fn waits(sections: u64) -> TicksHistogram {
+    let long = sections / 10;
+    histogram(&[(WAIT_NS, sections - long), (10 * WAIT_NS, long)])
+}
+
+fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
+    let mut histogram = TicksHistogram::empty();
+    values.iter().filter(|(_, count)| *count > 0).for_each(|&(value, count)| histogram.count(value, count));
+    histogram
+}
+
+/// A guest that ends like this and has printed these lines.
+pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
+    let mut heard = Heard::default();
+    lines.iter().for_each(|line| heard.hear(line));
+    let outcome = LinuxOutcome {
+        end,
+        run: Duration::from_secs(3),
+        user_space: Some(Duration::from_secs(1)),
+        complaints: Complaints::new(),
+        command_line: "console=ttyS0".into(),
+        obstacle: None,
+        pv_features: vec![],
+        tsc_khz: 1_000_000,
+        vm_exits: vec![],
+        kvm_stats: Ok(vec![]),
+        vcpus: vec![],
+        pinning_lost: None,
+    };
+    let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
+    RunResult { found, heard, inside: None }
 }
 
 /// The experiment of a file with these lines behind its format, name and title. Complaints name it `x.toml`.
@@ -368,8 +506,6 @@ impl Drop for Scratch {
 pub(crate) enum Shape {
     /// No noise.
     Exact,
-    /// Normal around 1.
-    Normal(f64),
     /// Log-normal: a tail towards fast runs, symmetric only in the logarithm.
     LogNormal(f64),
     /// The logarithm has an exponential tail towards slow runs and none towards fast ones, as a host does that only takes.
@@ -398,12 +534,9 @@ impl Scatter {
 
     /// The next run's throughput over the true one.
     pub(crate) fn next(&mut self, shape: Shape) -> f64 {
-        /// No noise takes all.
-        const LEAST: f64 = 0.01;
         let normal = self.normal();
-        let factor = match shape {
+        match shape {
             Shape::Exact => 1.0,
-            Shape::Normal(deviation) => 1.0 + deviation * normal,
             Shape::LogNormal(deviation) => (deviation * normal).exp(),
             Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
             Shape::HeavyTailed(scale) => {
@@ -414,8 +547,7 @@ impl Scatter {
                 self.last = correlation * self.last + (1.0 - correlation * correlation).sqrt() * normal;
                 (deviation * self.last).exp()
             }
-        };
-        factor.max(LEAST)
+        }
     }
 
     /// With mean 1.
@@ -431,33 +563,5 @@ impl Scatter {
     /// Above 0, at most 1.
     fn uniform(&mut self) -> f64 {
         1.0 - self.rng.random::<f64>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::statistics::median;
-
-    #[test]
-    fn shapes_have_one_median_and_differ_in_tails_and_memory() {
-        let logs = |shape| {
-            let mut scatter = Scatter::new(2);
-            let logs: Vec<f64> = (0..20_000).map(|_| scatter.next(shape).ln()).collect();
-            assert!(median(&logs).abs() < 0.01, "{shape:?}: {}", median(&logs));
-            logs
-        };
-        let beyond =
-            |logs: &[f64], limit: f64| logs.iter().filter(|log| **log * limit.signum() > limit.abs()).count();
-        let (normal, heavy, skewed) =
-            (logs(Shape::LogNormal(0.1)), logs(Shape::HeavyTailed(0.1)), logs(Shape::Skewed(0.1)));
-        assert!(beyond(&heavy, 0.5) > 100 && beyond(&normal, 0.5) < 3);
-        assert!(beyond(&skewed, -0.2) > 500 && beyond(&skewed, 0.1) == 0);
-        let correlation = |logs: &[f64]| {
-            let products: f64 = logs.windows(2).map(|pair| pair[0] * pair[1]).sum();
-            products / logs.iter().map(|log| log * log).sum::<f64>()
-        };
-        let correlated = logs(Shape::Correlated { deviation: 0.1, correlation: 0.7 });
-        assert!((correlation(&correlated) - 0.7).abs() < 0.05 && correlation(&normal).abs() < 0.05);
     }
 }
