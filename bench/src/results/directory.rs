@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output::{clean, to_json};
+use crate::text::output::{clean, talk, to_json};
 use crate::text::timestamp;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -103,7 +103,20 @@ impl Directory {
         let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new().create(true).append(true).custom_flags(no_links).open(&runs);
         let file = file.map_err(|error| unwritable(path, &error))?;
-        check_lock(path, file.try_lock())?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::usage(format!(
+                    "another haltkick writes to {}: wait until it has ended, or choose another --output directory",
+                    path.display()
+                )));
+            }
+            // One that cannot be locked at all is taken as it is.
+            Err(TryLockError::Error(error)) => talk(&format!(
+                "{} cannot be locked ({error}): see to it that no other haltkick writes there",
+                path.display()
+            )),
+        }
         Ok(Self { path: path.to_owned(), runs, file })
     }
 
@@ -160,24 +173,6 @@ fn refuse_taken(path: &Path) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Refuses a directory that another process has locked. One that cannot be locked at all is taken as it is.
-fn check_lock(path: &Path, locked: std::result::Result<(), TryLockError>) -> Result<()> {
-    match locked {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-            "another haltkick writes to {}: wait until it has ended, or choose another --output directory",
-            path.display()
-        ))),
-        Err(TryLockError::Error(error)) => {
-            let path = path.display();
-            crate::text::output::talk(&format!(
-                "{path} cannot be locked ({error}): see to it that no other haltkick writes there"
-            ));
-            Ok(())
-        }
-    }
 }
 
 /// Writes a file so that it is there completely or not at all, also after a power cut.
@@ -274,17 +269,18 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
 /// of lines.
 pub(crate) fn clean_json(text: &str) -> serde_json::Result<Value> {
     let mut value = serde_json::from_str(text)?;
-    clean_value(&mut value);
+    clean_value(&mut value, clean);
     Ok(value)
 }
 
-fn clean_value(value: &mut Value) {
+/// Has each text and name in `value` as `clean` returns it.
+pub(super) fn clean_value(value: &mut Value, clean: fn(&str) -> String) {
     match value {
-        Value::String(text) if !is_clean(text) => *text = clean(text),
-        Value::Array(values) => values.iter_mut().for_each(clean_value),
+        Value::String(text) if !is_plain(text) => *text = clean(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| clean_value(value, clean)),
         Value::Object(fields) => {
-            fields.values_mut().for_each(clean_value);
-            if !fields.keys().all(|name| is_clean(name)) {
+            fields.values_mut().for_each(|value| clean_value(value, clean));
+            if !fields.keys().all(|name| is_plain(name)) {
                 *fields =
                     std::mem::take(fields).into_iter().map(|(name, value)| (clean(&name), value)).collect();
             }
@@ -293,10 +289,9 @@ fn clean_value(value: &mut Value) {
     }
 }
 
-/// Control characters are those below 0x20, and 0x7f to 0x9f, of which UTF-8 begins the bytes with 0xc2. Hardly any text of a file
-/// has a byte of either kind, and it is the bytes that are looked at fast.
-fn is_clean(text: &str) -> bool {
-    !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) || !text.contains(char::is_control)
+/// Whether nothing in it needs a closer look: hardly any text of a file has other bytes, and bytes are looked at fast.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_control())
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, printable, read_live};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::results::directory::clean_value;
 use crate::text::exit::{Failure, Result};
 
 /// How the names of such files begin in a directory of results.
@@ -188,7 +189,6 @@ pub(crate) struct View {
     /// Runs that it has begun, this one included.
     pub(crate) run: u64,
     /// How far the run is: "between" two runs, "starts", "warms-up", "window", "closed" or "ended".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) phase: String,
     /// When this was, by the clock of the run.
     pub(crate) at_ns: u64,
@@ -197,7 +197,6 @@ pub(crate) struct View {
     /// The machine is simulated: time is virtual.
     pub(crate) virtual_time: bool,
     /// "vmm" or "host".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) sched: String,
     /// The pCPUs.
     pub(crate) cpus: Vec<u32>,
@@ -213,15 +212,12 @@ pub(crate) struct View {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Guest {
     /// Its name.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) name: String,
     /// Its lock.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) lock: String,
     /// Whether in the paravirtual form.
     pub(crate) pv: bool,
     /// Its workload.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) workload: String,
     /// Locks that its sections are spread over.
     pub(crate) locks: u32,
@@ -237,12 +233,10 @@ pub(crate) struct Vcpu {
     pub(crate) vcpu: u32,
     /// "not-started", "running", "runnable" (on a pCPU or waiting for one: the host's scheduler knows), "ready", "preempted",
     /// "asleep" or "left".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) state: String,
     /// Beginning, by the clock of the run; null: unknown.
     pub(crate) since_ns: Option<u64>,
     /// Activity that it announces: "holder", "head", "waiter" or "other".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) doing: String,
     /// The lock that it holds or waits for.
     pub(crate) lock: Option<u32>,
@@ -260,16 +254,13 @@ pub(crate) struct Vcpu {
     pub(crate) sleeps_per_second: Option<f64>,
 }
 
-/// A text of a file that may come from anybody, as it may go to a terminal.
-fn cleaned<'de, D: Deserializer<'de>>(text: D) -> std::result::Result<String, D::Error> {
-    String::deserialize(text).map(|text| printable(&text))
-}
-
 impl View {
     /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
         const FOREIGN: &str = "is not the live view of a run";
-        let view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
+        let mut view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
+        // Texts of a file that may come from anybody go to a terminal.
+        clean_value(&mut view, printable);
         let version = &view["schema_version"];
         if view["schema"] != LIVE_SCHEMA || !version.is_u64() {
             return Err(FOREIGN.into());
