@@ -265,17 +265,4 @@ mod tests {
         assert_eq!(file.matches(", not valid<").count(), 1, "{file}");
         assert_eq!(file.matches(" !</text>").count(), 1, "{file}");
     }
-
-    #[test]
-    fn one_axis_or_short_ones_have_no_map() {
-        for sketch in [
-            Sketch::new().axis("ratio", &RATIOS),
-            Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS[..2]),
-        ] {
-            let plan = sketch.arm("a", "tas").arm("b", "ticket").compared().plan(2);
-            let records = World::new(1).records(&plan);
-            let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
-            assert!(!pictures.iter().any(|it| it.name.starts_with("map")));
-        }
-    }
 }
