@@ -97,7 +97,8 @@ fn series(arm: usize) -> usize {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let others = [rows::time(data), rows::preemptions(data), rows::strips(data), timeline::map(data)];
+    let preemptions = rows::stacked(data, &rows::PREEMPTIONS);
+    let others = [rows::time(data), preemptions, rows::strips(data), timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }
@@ -218,6 +219,8 @@ mod tests {
             ("<title>b: taken off, holding the lock</title>", 0),
             ("<title>a: on a pCPU</title>", 1),
             (">2.00 ms</text>", 2),
+            // Two bins of four are one area.
+            ("h343.0v", 4 * 4),
         ] {
             assert_eq!(file.matches(words).count(), times, "{words}: {file}");
         }
