@@ -173,7 +173,7 @@ fn field(
 /// Size of the intervals' texts, `.small` in the style.
 const SMALL: f64 = 10.0;
 
-fn ratio(value: f64) -> String {
+pub(super) fn ratio(value: f64) -> String {
     format!("{}x", short(&factor(value)))
 }
 

@@ -81,28 +81,25 @@ fn sections<'a>(
     (manifest, summary, records): (&Manifest, &Summary, &[Record]),
     pictures: &'a [Picture],
 ) -> Vec<Section<'a>> {
-    let of_kernels = summary.of_kernels;
-    let mut sections = vec![
-        ("findings", "Findings", findings(summary)),
-        ("figures", "Figures", html! { (warnings(summary)) (figures::figures(summary)) }),
-    ];
-    let below = [
+    let before = [
+        ("findings", "Findings", Some(findings(summary))),
+        ("figures", "Figures", Some(html! { (warnings(summary)) (figures::figures(summary)) })),
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
         ("trials", "Verdicts over trials", figures::trials(summary)),
         ("comparisons", "Comparisons", figures::comparisons(summary)),
         ("published", "Published figures next to ours", figures::published(summary)),
         ("printed", "All that the kernels printed", figures::printed(summary)),
-        ("kernels", "Kernels", of_kernels.then(|| kernels(manifest))),
+        ("kernels", "Kernels", summary.of_kernels.then(|| kernels(manifest))),
     ];
-    let found = |(id, title, content): (_, _, Option<Markup>)| Some((id, title, content?));
-    sections.extend(below.into_iter().filter_map(found));
-    sections.extend(pictures.iter().map(|it| (it.name.as_str(), it.title.as_str(), drawn(it))));
-    sections.extend(found(("events", "Lock events", figures::events(summary, records))));
-    sections.push(("checks", "Checks", checks(summary)));
-    sections.push(("method", "How the figures are made", method()));
-    let origin = html! { (origin(manifest, summary)) (appendix(manifest)) };
-    sections.push(("manifest", "Manifest", origin));
-    sections
+    let pictures = pictures.iter().map(|it| (it.name.as_str(), it.title.as_str(), Some(drawn(it))));
+    let after = [
+        ("events", "Lock events", figures::events(summary, records)),
+        ("checks", "Checks", Some(checks(summary))),
+        ("method", "How the figures are made", Some(method())),
+        ("manifest", "Manifest", Some(html! { (origin(manifest, summary)) (appendix(manifest)) })),
+    ];
+    let all = before.into_iter().chain(pictures).chain(after);
+    all.filter_map(|(id, title, content)| Some((id, title, content?))).collect()
 }
 
 fn contents(sections: &[Section<'_>]) -> Markup {
