@@ -33,9 +33,9 @@ pub(crate) struct LiveFile {
 impl LiveFile {
     /// For a run without a directory. Before the walls go up.
     pub(crate) fn of_process() -> Result<Self> {
-        let directory = of_user().and_then(|path| prepare(&path).map(|()| path));
-        let path = directory.map_err(unwritable)?.join(name_of(std::process::id()));
-        Ok(Self { live: create(&path)?, path: None })
+        let directory = of_user();
+        prepare(&directory).map_err(unwritable)?;
+        Ok(Self { live: create(&directory.join(name_of(std::process::id())))?, path: None })
     }
 
     pub(crate) fn within(directory: &Path) -> Result<Self> {
@@ -71,7 +71,7 @@ impl FoundLive {
         let Ok(process) = target.parse::<u32>() else {
             return Err(Failure::usage(format!("{target}: neither a directory nor the number of a process")));
         };
-        let path = of_user().map_err(unwritable)?.join(name_of(process));
+        let path = of_user().join(name_of(process));
         match Self::open(&path) {
             Ok(found) => Ok(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
@@ -99,17 +99,14 @@ impl FoundLive {
 /// The view in an experiment's directory that is not over; where all are, or none can be read, what the last one says.
 fn in_results(directory: &Path) -> Result<FoundLive> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_view = |name: &str| name.starts_with(PREFIX);
-    let paths =
-        entries.filter(|entry| is_view(&entry.file_name().to_string_lossy())).map(|entry| entry.path());
+    let views = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     let mut last = None;
-    for path in paths {
+    for path in views.map(|entry| entry.path()) {
         let opened =
             FoundLive::open(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
-        let read = opened.and_then(|found| found.read().map(|frame| (found, frame)));
-        match read {
-            Ok((found, frame)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
-            other => last = Some(other.map(|(found, _)| found)),
+        match opened.and_then(|found| Ok((found.read()?, found))) {
+            Ok((frame, found)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
+            other => last = Some(other.map(|(_, found)| found)),
         }
     }
     last.unwrap_or_else(|| {
@@ -136,14 +133,11 @@ fn name_of(process: u32) -> String {
 }
 
 /// The directory in which this user's processes show themselves.
-fn of_user() -> io::Result<PathBuf> {
+fn of_user() -> PathBuf {
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let user = rustix::process::geteuid().as_raw();
-    if let Some(path) =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
-    {
-        return Ok(path.join("haltkick"));
-    }
-    Ok(std::env::temp_dir().join(format!("haltkick-{user}")))
+    let in_temp = || std::env::temp_dir().join(format!("haltkick-{user}"));
+    of_session.map_or_else(in_temp, |path| path.join("haltkick"))
 }
 
 /// Makes the directory, which no other user may write to, and removes from it what processes left that are gone.
