@@ -77,6 +77,9 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         ("bench overcommit --set hold", "write KEY=VALUE"),
         ("bench overcomit", "unknown experiment 'overcomit': did you mean 'overcommit'?"),
         ("bench overcommit --ratios 1,4096", "ratio: 4096 is out of range"),
+        // In other letters, which would be farther off than a typing error.
+        ("report results --export MARKDOWN", "did you mean 'markdown'? There is markdown, csv"),
+        ("report results --export csv=", "csv= names no file"),
     ] {
         refuses(line, hint);
     }
