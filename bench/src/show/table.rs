@@ -68,7 +68,7 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 }
 
 /// The A/A pair, where there is one: its figures, and what they say.
-fn control(summary: &Summary) -> Option<[String; 2]> {
+pub(crate) fn control(summary: &Summary) -> Option<[String; 2]> {
     let control = summary.control.as_ref()?;
     let ratio = control.as_ratio();
     let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));

@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::headed;
 use crate::analysis::findings::setting_name;
-use crate::analysis::summary::{Comparison, Row, Setting, Summary, words};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
 use crate::record::place::{Place, Role};
@@ -230,13 +230,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
                 (comparison_table(summary, name, rows))
             }
         }
-        @if let Some(control) = &summary.control {
-            p {
-                "A/A pair (" (control.arm) (words(", ", &control.setting)) "): "
-                (control.as_ratio()) " " (table::mark(control)) ", "
-                (control.verdict.word(&control.of))
-            }
-        }
+        @if let Some(words) = table::control(summary) { p { (words.join(", ")) } }
     };
     (!tables.is_empty()).then_some(content)
 }
