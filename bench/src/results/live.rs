@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, printable, read_live};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::results::directory::clean_value;
 use crate::text::exit::{Failure, Result};
 
 /// How the names of such files begin in a directory of results.
@@ -32,9 +33,9 @@ pub(crate) struct LiveFile {
 impl LiveFile {
     /// For a run without a directory. Before the walls go up.
     pub(crate) fn of_process() -> Result<Self> {
-        let directory = of_user().and_then(|path| prepare(&path).map(|()| path));
-        let path = directory.map_err(unwritable)?.join(name_of(std::process::id()));
-        Ok(Self { live: create(&path)?, path: None })
+        let directory = of_user();
+        prepare(&directory).map_err(unwritable)?;
+        Ok(Self { live: create(&directory.join(name_of(std::process::id())))?, path: None })
     }
 
     pub(crate) fn within(directory: &Path) -> Result<Self> {
@@ -70,7 +71,7 @@ impl FoundLive {
         let Ok(process) = target.parse::<u32>() else {
             return Err(Failure::usage(format!("{target}: neither a directory nor the number of a process")));
         };
-        let path = of_user().map_err(unwritable)?.join(name_of(process));
+        let path = of_user().join(name_of(process));
         match Self::open(&path) {
             Ok(found) => Ok(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
@@ -98,17 +99,14 @@ impl FoundLive {
 /// The view in an experiment's directory that is not over; where all are, or none can be read, what the last one says.
 fn in_results(directory: &Path) -> Result<FoundLive> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_view = |name: &str| name.starts_with(PREFIX);
-    let paths =
-        entries.filter(|entry| is_view(&entry.file_name().to_string_lossy())).map(|entry| entry.path());
+    let views = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     let mut last = None;
-    for path in paths {
+    for path in views.map(|entry| entry.path()) {
         let opened =
             FoundLive::open(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
-        let read = opened.and_then(|found| found.read().map(|frame| (found, frame)));
-        match read {
-            Ok((found, frame)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
-            other => last = Some(other.map(|(found, _)| found)),
+        match opened.and_then(|found| Ok((found.read()?, found))) {
+            Ok((frame, found)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
+            other => last = Some(other.map(|(_, found)| found)),
         }
     }
     last.unwrap_or_else(|| {
@@ -135,14 +133,11 @@ fn name_of(process: u32) -> String {
 }
 
 /// The directory in which this user's processes show themselves.
-fn of_user() -> io::Result<PathBuf> {
+fn of_user() -> PathBuf {
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let user = rustix::process::geteuid().as_raw();
-    if let Some(path) =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
-    {
-        return Ok(path.join("haltkick"));
-    }
-    Ok(std::env::temp_dir().join(format!("haltkick-{user}")))
+    let in_temp = || std::env::temp_dir().join(format!("haltkick-{user}"));
+    of_session.map_or_else(in_temp, |path| path.join("haltkick"))
 }
 
 /// Makes the directory, which no other user may write to, and removes from it what processes left that are gone.
@@ -188,7 +183,6 @@ pub(crate) struct View {
     /// Runs that it has begun, this one included.
     pub(crate) run: u64,
     /// How far the run is: "between" two runs, "starts", "warms-up", "window", "closed" or "ended".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) phase: String,
     /// When this was, by the clock of the run.
     pub(crate) at_ns: u64,
@@ -197,7 +191,6 @@ pub(crate) struct View {
     /// The machine is simulated: time is virtual.
     pub(crate) virtual_time: bool,
     /// "vmm" or "host".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) sched: String,
     /// The pCPUs.
     pub(crate) cpus: Vec<u32>,
@@ -213,15 +206,12 @@ pub(crate) struct View {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Guest {
     /// Its name.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) name: String,
     /// Its lock.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) lock: String,
     /// Whether in the paravirtual form.
     pub(crate) pv: bool,
     /// Its workload.
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) workload: String,
     /// Locks that its sections are spread over.
     pub(crate) locks: u32,
@@ -237,12 +227,10 @@ pub(crate) struct Vcpu {
     pub(crate) vcpu: u32,
     /// "not-started", "running", "runnable" (on a pCPU or waiting for one: the host's scheduler knows), "ready", "preempted",
     /// "asleep" or "left".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) state: String,
     /// Beginning, by the clock of the run; null: unknown.
     pub(crate) since_ns: Option<u64>,
     /// Activity that it announces: "holder", "head", "waiter" or "other".
-    #[serde(deserialize_with = "cleaned")]
     pub(crate) doing: String,
     /// The lock that it holds or waits for.
     pub(crate) lock: Option<u32>,
@@ -260,16 +248,13 @@ pub(crate) struct Vcpu {
     pub(crate) sleeps_per_second: Option<f64>,
 }
 
-/// A text of a file that may come from anybody, as it may go to a terminal.
-fn cleaned<'de, D: Deserializer<'de>>(text: D) -> std::result::Result<String, D::Error> {
-    String::deserialize(text).map(|text| printable(&text))
-}
-
 impl View {
     /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
         const FOREIGN: &str = "is not the live view of a run";
-        let view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
+        let mut view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
+        // Texts of a file that may come from anybody go to a terminal.
+        clean_value(&mut view, printable);
         let version = &view["schema_version"];
         if view["schema"] != LIVE_SCHEMA || !version.is_u64() {
             return Err(FOREIGN.into());

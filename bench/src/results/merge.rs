@@ -122,64 +122,59 @@ mod tests {
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Sketch, World};
 
-    fn sketch() -> Sketch {
-        Sketch::two().compared()
-    }
+    type Part = (Manifest, Vec<Record>);
 
-    fn part(world: &World, blocks: u32) -> (Manifest, Vec<Record>) {
-        let plan = sketch().plan(blocks);
+    fn part(world: &World, sketch: &Sketch, blocks: u32) -> Part {
+        let plan = sketch.plan(blocks);
         (world.manifest(&plan), world.records(&plan))
     }
 
-    fn paths() -> [PathBuf; 2] {
-        ["one", "two"].map(PathBuf::from)
+    fn merged(parts: &[Part], anyway: bool) -> Result<Part> {
+        merge(&["one", "two"].map(PathBuf::from), parts.to_vec(), anyway)
     }
 
     #[test]
-    fn parts_with_other_settings_are_merged_only_if_that_is_insisted_on() {
-        let (first, mut second) = (part(&World::new(1), 2), part(&World::new(2), 2));
-        second.1.iter_mut().for_each(|record| record.settings.set("slice_ns", 500_000));
-        let parts = || vec![first.clone(), second.clone()];
-        let refused = merge(&paths(), parts(), false).unwrap_err().message;
-        let expected = "two was measured with other settings than those before it: slice_ns 1000000 and 500000 in 3 cells";
-        assert!(refused.starts_with(expected) && refused.contains("--anyway"), "{refused}");
-        assert_eq!(merge(&paths(), parts(), true).unwrap().1.len(), 12);
-    }
-
-    #[test]
-    fn values_that_only_one_directory_has_are_merged_if_asked_for() {
-        let part = |seed, values: &[&str]| {
-            let plan = sketch().axis("ratio", values).plan(2);
-            let world = World::new(seed);
-            (world.manifest(&plan), world.records(&plan))
+    fn parts_that_differ_are_merged_only_if_that_is_insisted_on() {
+        let part = |seed, ratios: &[&str]| {
+            part(&World::new(seed), &Sketch::two().compared().axis("ratio", ratios), 2)
         };
-        let parts = || vec![part(1, &["1", "8"]), part(2, &["8", "2"])];
-        let refused = merge(&paths(), parts(), false).unwrap_err().message;
-        assert!(refused.contains("ratio 1, 8 and 8, 2; --anyway"), "{refused}");
-        let (manifest, records) = merge(&paths(), parts(), true).unwrap();
-        assert_eq!(manifest.outline.axes[0].values, ["1", "8", "2"]);
-        let summary = Summary::new(&manifest.outline, &records);
-        let blocks = |ratio: &str| {
-            let found = summary.comparisons.iter().find(|it| it.setting["ratio"] == ratio).unwrap();
-            found.per_block.len()
-        };
-        assert_eq!(["1", "8", "2"].map(blocks), [2, 4, 2]);
+        let first = part(1, &["1", "8"]);
+        let (mut slices, ratios) = (part(2, &["1", "8"]), part(2, &["8", "2"]));
+        slices.1.iter_mut().for_each(|record| record.settings.set("slice_ns", 500_000));
+        for (second, expected, values, blocks) in [
+            (slices, "slice_ns 1000000 and 500000 in 6 cells", &["1", "8"][..], &[4_usize, 4][..]),
+            (ratios, "ratio 1, 8 and 8, 2", &["1", "8", "2"], &[2, 4, 2]),
+        ] {
+            let parts = [first.clone(), second];
+            let refused = merged(&parts, false).unwrap_err().message;
+            assert!(
+                refused.starts_with("two was measured with other settings than those before"),
+                "{refused}"
+            );
+            assert!(refused.contains(&format!("{expected}; --anyway")), "{refused}");
+            let (manifest, records) = merged(&parts, true).unwrap();
+            assert_eq!(manifest.outline.axes[0].values, values);
+            let summary = Summary::new(&manifest.outline, &records);
+            let of =
+                |ratio: &&str| summary.comparisons.iter().find(|it| it.setting["ratio"] == **ratio).unwrap();
+            let found: Vec<usize> = values.iter().map(|ratio| of(ratio).per_block.len()).collect();
+            assert_eq!(found, blocks);
+        }
     }
 
     #[test]
     fn runs_of_two_hosts_are_merged_and_never_paired_across_hosts() {
-        let second_host = World::new(2).host_id(Some("host-b"));
-        let (first, second) = (part(&World::new(1), 3), part(&second_host, 3));
-        let (manifest, records) = merge(&paths(), vec![first.clone(), second.clone()], false).unwrap();
+        let (sketch, second_host) = (Sketch::two().compared(), World::new(2).host_id(Some("host-b")));
+        let [first, second] = [&World::new(1), &second_host].map(|world| part(world, &sketch, 3));
+        let (manifest, records) = merged(&[first.clone(), second.clone()], false).unwrap();
         let summary = Summary::new(&manifest.outline, &records);
         assert_eq!((summary.blocks, summary.comparisons[0].per_block.len()), (6, 6));
 
-        let only = |(manifest, records): &(Manifest, Vec<Record>), arm: &str| {
+        let only = |(manifest, records): &Part, arm: &str| {
             let of_arm = records.iter().filter(|record| record.placed().arm == arm);
             (manifest.clone(), of_arm.cloned().collect::<Vec<_>>())
         };
-        let (manifest, records) =
-            merge(&paths(), vec![only(&first, "a"), only(&second, "b")], false).unwrap();
+        let (manifest, records) = merged(&[only(&first, "a"), only(&second, "b")], false).unwrap();
         assert_eq!(records.len(), 6);
         let summary = Summary::new(&manifest.outline, &records);
         assert!(summary.comparisons.is_empty(), "{:?}", summary.comparisons);

@@ -1,16 +1,15 @@
 //! A file that has one preemption done again, to the last bit.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use haltkick_vmm::{Image, input};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::host::probe::hash;
 use crate::settings::Settings;
 use crate::text::exit::{Failure, Result};
-use crate::text::output::{self, in_toml};
+use crate::text::output;
 
 /// The one version of the format that there is.
 const FORMAT: u32 = 1;
@@ -19,14 +18,14 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Most time that a run is looked at for.
 const MOST_NS: u64 = 60_000_000_000;
 
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preemption {
     pub(crate) format: u32,
-    /// SHA-256 of the guest image.
-    pub(crate) image_sha256: String,
     /// The instruction, for people.
     pub(crate) place: String,
+    /// SHA-256 of the guest image.
+    pub(crate) image_sha256: String,
     /// The vCPU that is taken off, before the instruction that follows `instructions` others.
     pub(crate) vcpu: u32,
     pub(crate) instructions: u64,
@@ -45,11 +44,11 @@ pub(crate) struct Preemption {
     pub(crate) came_to: String,
     pub(crate) settings: BTreeMap<String, String>,
     /// More preemptions of the same kind, in the same run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) then: Vec<Then>,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Then {
     /// As those of [`Preemption`].
@@ -74,25 +73,7 @@ impl Preemption {
     }
 
     pub(crate) fn text(&self) -> String {
-        let Self {
-            format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
-        } = self;
-        let [place, image_sha256, came_to] =
-            [&self.place, &self.image_sha256, &self.came_to].map(|text| in_toml(text));
-        let mut text = format!(
-            "format = {format}\nplace = {place}\nimage_sha256 = {image_sha256}\nvcpu = {vcpu}\ninstructions = {instructions}\n\
-             for_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}\nspan_ns = {span_ns}\nhorizon_ns = {horizon_ns}\n\
-             seed = {seed}\ncame_to = {came_to}\n\n[settings]\n"
-        );
-        for (key, value) in &self.settings {
-            let _ = writeln!(text, "{key} = {}", in_toml(value));
-        }
-        for Then { place, vcpu, instructions } in &self.then {
-            let place = in_toml(place);
-            let _ =
-                writeln!(text, "\n[[then]]\nplace = {place}\nvcpu = {vcpu}\ninstructions = {instructions}");
-        }
-        text
+        toml::to_string(self).expect("numbers and texts, and tables of them")
     }
 
     /// Reads one, as it was written by [`Self::text`].

@@ -15,19 +15,39 @@ use crate::record::place::Role;
 /// Estimates: `setting...,arm,baseline,metric,n,median,hodges_lehmann,low,high`.
 pub(crate) fn summary(summary: &Summary) -> String {
     let columns = ["arm", "baseline", "metric", "n", "median", "hodges_lehmann", "low", "high"];
-    let mut csv = Table::new(&summary.outline, &columns);
-    for row in summary.rows.iter().chain(&summary.together) {
+    let arms = summary.rows.iter().chain(&summary.together).flat_map(|row| {
         let arm = format!("{}{}", row.arm, if row.role == Role::Control { " (control)" } else { "" });
-        for (name, told) in &row.figures {
-            let names = [arm.as_str(), "", name];
-            csv.figure(&row.setting, names, (told.runs, Some(told.median)), told.estimate.as_ref());
-        }
-    }
-    for comparison in summary.comparisons.iter().chain(&summary.control) {
-        let names = [comparison.arm.as_str(), &comparison.baseline, &format!("ratio: {}", comparison.name)];
-        csv.figure(&comparison.setting, names, (0, None), comparison.ratio.as_ref());
-    }
-    csv.finish()
+        row.figures.iter().map(move |(name, told)| {
+            let names = [arm.clone(), String::new(), name.clone()];
+            (&row.setting, figure(names, (told.runs, Some(told.median)), told.estimate.as_ref()))
+        })
+    });
+    let comparisons = summary.comparisons.iter().chain(&summary.control).map(|it| {
+        let names = [it.arm.clone(), it.baseline.clone(), format!("ratio: {}", it.name)];
+        (&it.setting, figure(names, (0, None), it.ratio.as_ref()))
+    });
+    table(&summary.outline, &columns, arms.chain(comparisons))
+}
+
+/// A figure by its estimate; where there is none, which needs values above 0, by its median of some runs.
+fn figure(
+    names: [String; 3],
+    (runs, median): (usize, Option<f64>),
+    estimate: Option<&Estimate>,
+) -> Vec<String> {
+    let interval = estimate.and_then(|it| it.interval);
+    let numbers = [
+        estimate.map(|it| it.median).or(median),
+        estimate.map(|it| it.hodges_lehmann),
+        interval.map(|it| it.low),
+        interval.map(|it| it.high),
+    ];
+    let n = estimate.map_or(runs, |it| it.n).to_string();
+    names.into_iter().chain([n]).chain(numbers.map(number)).collect()
+}
+
+fn number(number: Option<f64>) -> String {
+    number.map_or(String::new(), |number| number.to_string())
 }
 
 /// Raw values, one per line. The name of the experiment and the settings that vary stand before these columns.
@@ -36,82 +56,50 @@ const COLUMNS: [&str; 10] =
 
 /// All figures of all runs, and shares of the pCPUs' time that others took.
 pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
-    let mut csv = Table::new(outline, &COLUMNS);
-    for record in records {
-        let Some(place) = &record.place else { continue };
-        let role = format!("{:?}", place.role).to_lowercase();
-        let (block, index) = (place.block.to_string(), place.order_index.to_string());
-        let (host, trusted) = (record.host.identity(), record.trusted.to_string());
-        let of_run = [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, &host, &trusted];
-        let noise = &record.noise;
-        let events = record.lock_events.iter().filter(|_| record.is_linux());
-        let figures = record.figures.iter().map(|(name, value)| (name.to_owned(), value));
-        let figures =
-            figures.chain(events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), Some(count)))).chain(
-                [("others_share", noise.others_share), ("steal_share", noise.steal_share)]
-                    .map(|(name, share)| (name.into(), share)),
-            );
-        for (name, value) in figures {
-            let value = value.map_or(String::new(), |value| value.to_string());
-            let fields: Vec<&str> =
-                of_run.iter().map(|field| field.as_str()).chain([name.as_str(), &value]).collect();
-            csv.line(&place.setting, &fields);
-        }
-    }
-    csv.finish()
-}
-
-/// A table under construction: the experiment's name and its settings come first in every line.
-struct Table<'a> {
-    outline: &'a Outline,
-    writer: Writer<Vec<u8>>,
-}
-
-impl<'a> Table<'a> {
-    fn new(outline: &'a Outline, columns: &[&str]) -> Self {
-        let mut table = Self { outline, writer: Writer::from_writer(vec![]) };
-        let of_settings = outline.setting_columns();
-        let of_settings = of_settings.iter().map(String::as_str);
-        table.write(std::iter::once("experiment").chain(of_settings).chain(columns.iter().copied()));
-        table
-    }
-
-    fn line(&mut self, setting: &Setting, fields: &[&str]) {
-        let outline = self.outline;
-        let values = outline.setting_values(setting);
-        let experiment = std::iter::once(outline.experiment.as_str());
-        self.write(experiment.chain(values.iter().map(String::as_str)).chain(fields.iter().copied()));
-    }
-
-    /// A figure by its estimate; where there is none, which needs values above 0, by its median of some runs.
-    fn figure(
-        &mut self,
-        setting: &Setting,
-        [arm, baseline, metric]: [&str; 3],
-        (runs, median): (usize, Option<f64>),
-        estimate: Option<&Estimate>,
-    ) {
-        let interval = estimate.and_then(|it| it.interval);
-        let numbers = [
-            estimate.map(|it| it.median).or(median),
-            estimate.map(|it| it.hodges_lehmann),
-            interval.map(|it| it.low),
-            interval.map(|it| it.high),
+    let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
+    let lines = placed.flat_map(|(place, record)| {
+        let of_run = [
+            place.arm.clone(),
+            format!("{:?}", place.role).to_lowercase(),
+            place.cell_id.clone(),
+            place.block.to_string(),
+            place.order_index.to_string(),
+            record.run_id.clone(),
+            record.host.identity(),
+            record.trusted.to_string(),
         ];
-        let n = estimate.map_or(runs, |it| it.n).to_string();
-        let [median, hodges_lehmann, low, high] =
-            numbers.map(|number| number.map_or(String::new(), |number| number.to_string()));
-        self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
-    }
+        let figures = record.figures.iter().map(|(name, value)| (name.to_owned(), value));
+        let events = record.lock_events.iter().filter(move |_| record.is_linux());
+        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), Some(count)));
+        let noise = &record.noise;
+        let shares = [("others_share", noise.others_share), ("steal_share", noise.steal_share)];
+        let shares = shares.map(|(name, share)| (name.to_owned(), share));
+        figures.chain(events).chain(shares).map(move |(name, value)| {
+            let fields = of_run.iter().cloned().chain([name, number(value)]);
+            (&place.setting, fields.collect::<Vec<String>>())
+        })
+    });
+    table(outline, &COLUMNS, lines)
+}
 
-    fn write<'f>(&mut self, fields: impl Iterator<Item = &'f str>) {
-        self.writer.write_record(fields).expect("lines of one length, into memory");
+/// Lines that the experiment's name and its settings begin.
+fn table<'a>(
+    outline: &Outline,
+    columns: &[&str],
+    lines: impl Iterator<Item = (&'a Setting, Vec<String>)>,
+) -> String {
+    let mut csv: Writer<Vec<u8>> = Writer::from_writer(vec![]);
+    let mut write = |experiment: &str, of_setting: Vec<String>, fields: Vec<String>| {
+        let line = [vec![experiment.to_owned()], of_setting, fields].concat();
+        csv.write_record(line).expect("lines of one length, into memory");
+    };
+    let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+    write("experiment", outline.setting_columns(), columns);
+    for (setting, fields) in lines {
+        write(&outline.experiment, outline.setting_values(setting), fields);
     }
-
-    fn finish(self) -> String {
-        let bytes = self.writer.into_inner().expect("memory is written to");
-        String::from_utf8(bytes).expect("made of text")
-    }
+    let bytes = csv.into_inner().expect("memory is written to");
+    String::from_utf8(bytes).expect("made of text")
 }
 
 #[cfg(test)]
@@ -123,9 +111,10 @@ mod tests {
     use crate::record::figures::FIGURES;
 
     #[test]
-    fn every_figure_reads_back_whatever_the_names_begin_with() {
+    fn figures_read_back_whatever_names_begin_with_and_times_in_nanoseconds() {
         let names = ["=1+1", "-O2", "+c", "@home", "'quoted", "a, b", "two\"s", "\u{fc}"];
-        let sketch = names.iter().fold(Sketch::new(), |sketch, name| sketch.arm(name, "tas"));
+        let sketch = Sketch::new().axis("hold", &["500ns", "1.5us"]);
+        let sketch = names.iter().fold(sketch, |sketch, name| sketch.arm(name, "tas"));
         let plan = sketch.compare("-O2/=1+1", "-O2", "=1+1").plan(2);
         let mut records = World::new(1).records(&plan);
         records[0].warn("busy-neighbour", "somebody".into());
@@ -136,15 +125,18 @@ mod tests {
             (super::summary(&summary), estimates + summary.comparisons.len()),
             (runs(&plan.outline, &records), figures),
         ] {
+            assert!(text.starts_with("experiment,hold,hold_ns,arm,"), "{text}");
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert!(rows.len() == lines && rows.iter().all(|row| &row[0] == "sketch"), "{text}");
+            let times: BTreeSet<(&str, &str)> = rows.iter().map(|row| (&row[1], &row[2])).collect();
+            assert_eq!(times, BTreeSet::from([("1.5us", "1500"), ("500ns", "500")]));
             // Host and validity of a run, where the lines are of runs.
-            for row in rows.iter().filter(|row| row.len() > COLUMNS.len()) {
-                let record = records.iter().find(|record| record.run_id == row[6]).unwrap();
-                assert_eq!((&row[7], &row[8]), ("host-a", record.trusted.to_string().as_str()));
+            for row in rows.iter().filter(|row| row.len() == 3 + COLUMNS.len()) {
+                let record = records.iter().find(|record| record.run_id == row[8]).unwrap();
+                assert_eq!((&row[9], &row[10]), ("host-a", record.trusted.to_string().as_str()));
             }
-            let arms: BTreeSet<&str> = rows.iter().map(|row| &row[1]).collect();
+            let arms: BTreeSet<&str> = rows.iter().map(|row| &row[3]).collect();
             let in_records = records.iter().map(|record| record.placed().arm.as_str());
             assert_eq!(arms, in_records.collect(), "{text}");
         }
@@ -152,22 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_vary_have_a_column_in_nanoseconds() {
-        let plan =
-            Sketch::new().axis("ratio", &["8"]).axis("hold", &["500ns", "1.5us"]).arm("a", "tas").plan(1);
-        let records = World::new(1).records(&plan);
-        let summary = super::summary(&Summary::new(&plan.outline, &records));
-        for text in [summary, runs(&plan.outline, &records)] {
-            assert!(text.starts_with("experiment,ratio,hold,hold_ns,"), "{text}");
-            let of_line = |line: &str| line.split(',').skip(2).take(2).map(String::from).collect::<Vec<_>>();
-            let times: BTreeSet<Vec<String>> = text.lines().skip(1).map(of_line).collect();
-            let expected = [["1.5us", "1500"], ["500ns", "500"]].map(|it| it.map(String::from).to_vec());
-            assert_eq!(times, BTreeSet::from(expected));
-        }
-    }
-
-    #[test]
-    fn every_figure_is_in_csv_summary_and_schema_under_one_name() {
+    fn every_figure_is_in_csv_and_summary_under_one_name() {
         let plan = Sketch::new().arm("a", "tas").plan(2);
         let mut records = World::new(1).records(&plan);
         let rows = || FIGURES.iter().filter(|row| !row.name.contains('*'));
@@ -176,16 +153,6 @@ mod tests {
         }
         let found = Summary::new(&plan.outline, &records);
         let (runs, estimates) = (runs(&plan.outline, &records), super::summary(&found));
-        let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
-        let figures = &schema["$defs"]["Figures"];
-        for row in FIGURES {
-            let (part, name) = match row.name.contains('*') {
-                true => ("patternProperties", format!("^{}$", row.name.replace('*', ".+"))),
-                false => ("properties", row.name.into()),
-            };
-            let told = figures[part][name]["description"].as_str().expect(row.name);
-            assert!(told.ends_with(&format!("Unit: {}.", row.unit.word())), "{}: {told}", row.name);
-        }
         for row in rows() {
             let line = format!(",{},", row.name);
             assert!(runs.contains(&line), "{}", row.name);

@@ -68,7 +68,7 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 }
 
 /// The A/A pair, where there is one: its figures, and what they say.
-fn control(summary: &Summary) -> Option<[String; 2]> {
+pub(crate) fn control(summary: &Summary) -> Option<[String; 2]> {
     let control = summary.control.as_ref()?;
     let ratio = control.as_ratio();
     let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));
@@ -132,7 +132,7 @@ fn of_headline(summary: &Summary, setting: &Setting, arm: &str, figure: Option<&
 fn of_comparison(comparison: &Comparison) -> Field {
     let word =
         comparison.sensitivity.as_ref().map_or(String::new(), |it| format!(" {}", it.robustness.word()));
-    let style = if comparison.depends_on_guesses() { FAINT } else { verdict_style(comparison.verdict) };
+    let style = if comparison.depends_on_guesses() { FAINT } else { look(comparison.verdict).0 };
     Field { text: format!("{} {}{word}", comparison.as_ratio(), mark(comparison)), style }
 }
 
@@ -146,12 +146,13 @@ pub(crate) fn mark(comparison: &Comparison) -> String {
     }
 }
 
-fn verdict_style(verdict: Verdict) -> Style {
+/// Style of a verdict in a terminal, and its class on a page.
+pub(crate) fn look(verdict: Verdict) -> (Style, Option<&'static str>) {
     match verdict {
-        Verdict::Faster => AnsiColor::Green.on_default(),
-        Verdict::Slower => AnsiColor::Red.on_default(),
-        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
-        Verdict::NotValid => FAINT,
+        Verdict::Faster => (AnsiColor::Green.on_default(), Some("faster")),
+        Verdict::Slower => (AnsiColor::Red.on_default(), Some("slower")),
+        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => (Style::new(), None),
+        Verdict::NotValid => (FAINT, Some("invalid")),
     }
 }
 

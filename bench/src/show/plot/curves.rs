@@ -2,7 +2,7 @@
 //! ratios. Pictures of the same thing have the same y axis, so that they can be compared.
 
 use super::chart::{self, Axes, Curve, Kind, YAxis};
-use super::{Data, Picture, Setting, rows, series};
+use super::{Data, Picture, Setting, phases, rows, series};
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::figures::{COMPLETION, EFFICIENCY, THROUGHPUT};
 use crate::record::place::LOCK_FREE;
@@ -50,7 +50,7 @@ const OF_RATIOS: Kind<'_> = Kind {
     y_title: "ratio, above 1 is better",
     y: YAxis::Ratio,
     show: |value| format!("{}x", factor(value)),
-    tick: |value| format!("{}x", short(&factor(value))),
+    tick: phases::ratio,
 };
 
 pub(super) fn pictures(data: &Data<'_>) -> Vec<Picture> {

@@ -97,7 +97,8 @@ fn series(arm: usize) -> usize {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let others = [rows::time(data), rows::preemptions(data), rows::strips(data), timeline::map(data)];
+    let preemptions = rows::stacked(data, &rows::PREEMPTIONS);
+    let others = [rows::time(data), preemptions, rows::strips(data), timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }
@@ -123,67 +124,71 @@ mod tests {
     use crate::record::Timeline;
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
 
-    fn named(name: &str, plan: &Plan, records: &[Record]) -> Picture {
+    /// The pictures by name: each its file, or the caption that says why there is none.
+    fn drawn(plan: &Plan, records: &[Record]) -> BTreeMap<String, String> {
         let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
-        pictures.into_iter().find(|it| it.name == name).expect("it is there")
+        pictures.into_iter().map(|it| (it.name, it.svg.map_or(it.caption, |svg| svg.file()))).collect()
     }
 
-    fn drawn(sketch: &Sketch) -> Vec<Picture> {
+    fn measured(sketch: &Sketch) -> (Plan, Vec<Record>) {
         let plan = sketch.plan(4);
         let records = World::new(1).records(&plan);
-        pictures(&Data::new(&Summary::new(&plan.outline, &records), &records))
-    }
-
-    fn file(picture: &Picture) -> String {
-        picture.svg.as_ref().expect("it can be drawn").file()
+        (plan, records)
     }
 
     #[test]
-    fn the_report_of_fixed_work_shows_completion_and_others_show_throughput() {
-        let window = Sketch::two().axis("ratio", &["1", "4"]);
-        let work = window.clone().arm_with("c", "workload = 'mixed'\nwork = '1ms'\nlock = 'tas'");
-        for (sketch, shown, not_shown) in
-            [(window, "throughput", "completion"), (work, "completion", "throughput")]
-        {
-            let names: Vec<String> = drawn(&sketch).into_iter().map(|it| it.name).collect();
-            let has = |name: &str| names.iter().any(|it| it == name);
-            assert!(has(shown) && !has(not_shown), "{names:?}");
-        }
-    }
-
-    #[test]
-    fn where_nothing_varies_but_the_arms_each_has_its_estimate_and_interval() {
-        for sketch in [Sketch::two().compared(), Sketch::two().compared().axis("ratio", &["4"])] {
-            let pictures = drawn(&sketch);
-            for (name, row) in [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")] {
-                let file = file(pictures.iter().find(|it| it.name == name).expect(name));
+    fn every_arm_stands_in_every_picture_of_its_experiment() {
+        let (rows, curves) = (Sketch::two().compared(), Sketch::two().axis("ratio", &["1", "4"]));
+        let work = curves.clone().arm_with("c", "workload = 'mixed'\nwork = '1ms'\nlock = 'tas'");
+        let arms: Vec<String> = (0..30).map(|i| format!("arm number {i}.")).collect();
+        let many = arms.iter().fold(curves, |sketch, arm| sketch.arm(arm, "tas"));
+        let longer = rows.clone().axis("ratio", &["1", "2", "4"]);
+        for (sketch, shown, not_shown) in [
+            (&rows, "throughput", "completion"),
+            (&rows.clone().axis("ratio", &["4"]), "throughput", "completion"),
+            (&work, "completion", "throughput"),
+            (&many, "fairness", "comparison"),
+            (&longer, "comparison", "map"),
+            (&longer.clone().axis("think", &["0ns", "1us"]), "comparison-think-0ns", "map"),
+        ] {
+            let (plan, records) = measured(sketch);
+            let pictures = drawn(&plan, &records);
+            let names = pictures.keys().collect::<Vec<_>>();
+            assert!(pictures.contains_key(shown) && !pictures.contains_key(not_shown), "{names:?}");
+            let estimates = [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")];
+            for (name, row) in estimates.iter().filter(|_| not_shown == "completion") {
+                let file = &pictures[*name];
                 for part in [&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"] {
                     assert!(file.contains(part), "{name}, {part}: {file}");
                 }
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
+            }
+            for (name, file) in
+                pictures.iter().filter(|(_, file)| shown == "fairness" && file.contains("<svg"))
+            {
+                let missing = |arm: &&String| !file.contains(&format!(">{arm}</text>"));
+                assert_eq!(arms.iter().filter(missing).collect::<Vec<_>>(), [""; 0], "{name}");
             }
         }
     }
 
     #[test]
     fn an_arm_without_progress_still_has_its_row() {
-        let plan = Sketch::two().plan(4);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = measured(&Sketch::two());
         for record in records.iter_mut().filter(|record| record.placed().arm == "b") {
             [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
-        let file = file(&named("throughput", &plan, &records));
+        let file = &drawn(&plan, &records)["throughput"];
         assert!(file.contains(">b</text>") && file.contains(">no estimate</text>"), "{file}");
     }
 
     #[test]
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
-        let plan = Sketch::two().axis("ratio", &["1", "2"]).plan(2);
+        let (plan, mut records) = measured(&Sketch::two().axis("ratio", &["1", "2"]));
         let rows = |records: &[Record]| {
-            ["fairness", "preemptions", "time"]
-                .map(|name| file(&named(name, &plan, records)).matches(">b</text>").count())
+            let pictures = drawn(&plan, records);
+            ["fairness", "preemptions", "time"].map(|name| pictures[name].matches(">b</text>").count())
         };
-        let mut records = World::new(1).records(&plan);
         let whole = rows(&records);
         records.retain(|it| it.placed().arm != "b" || it.settings.vcpus() == it.settings.pcpus() as u32);
         assert_eq!(rows(&records), whole.map(|rows| rows - 1), "of {whole:?}");
@@ -191,11 +196,9 @@ mod tests {
 
     #[test]
     fn each_arms_first_run_maps_its_vcpus_by_half_a_slice() {
-        let plan = Sketch::two().axis("ratio", &["1", "2"]).plan(2);
-        let mut records = World::new(1).records(&plan);
-        let without = named("timeline", &plan, &records);
-        assert!(without.svg.is_none(), "{}", without.caption);
-        assert!(without.caption.starts_with("Not drawn: only KVM"), "{}", without.caption);
+        let (plan, mut records) = measured(&Sketch::two().axis("ratio", &["1", "2"]));
+        let without = &drawn(&plan, &records)["timeline"];
+        assert!(without.starts_with("Not drawn: only KVM"), "{without}");
         for record in &mut records {
             let place = record.placed();
             let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
@@ -206,15 +209,18 @@ mod tests {
                 off_pcpu: vec![of_arm.into(); vcpus],
             });
         }
-        let found = named("timeline", &plan, &records);
+        let summary = Summary::new(&plan.outline, &records);
+        let found = timeline::map(&Data::new(&summary, &records)).unwrap();
         assert!(found.caption.contains("at ratio 2"), "{}", found.caption);
-        let file = file(&found);
+        let file = found.svg.unwrap().file();
         for (words, times) in [
             ("<title>a: taken off, holding the lock</title>", 1),
             ("<title>b: asleep</title>", 1),
             ("<title>b: taken off, holding the lock</title>", 0),
             ("<title>a: on a pCPU</title>", 1),
             (">2.00 ms</text>", 2),
+            // Two bins of four are one area.
+            ("h343.0v", 4 * 4),
         ] {
             assert_eq!(file.matches(words).count(), times, "{words}: {file}");
         }
@@ -234,28 +240,10 @@ mod tests {
 
     #[test]
     fn guests_that_share_the_pcpus_are_held_against_all_of_them() {
-        let plan = Sketch::two().axis("ratio", &["1"]).plan(4);
-        let records = World::new(1).records(&plan);
-        let summary = Summary::new(&plan.outline, &records);
+        let (plan, records) = measured(&Sketch::two().axis("ratio", &["1"]));
         // A second guest in each run.
         let both: Vec<Record> = records.iter().flat_map(|record| [record.clone(), record.clone()]).collect();
-        let data = Data::new(&summary, &both);
-        let time = pictures(&data).into_iter().find(|picture| picture.name == "time");
+        let time = rows::time(&Data::new(&Summary::new(&plan.outline, &records), &both));
         assert!(time.is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
-    }
-
-    #[test]
-    fn every_arm_of_many_stands_in_every_picture() {
-        let mut sketch = Sketch::new().axis("ratio", &["1", "4"]);
-        let arms: Vec<String> = (0..30).map(|i| format!("arm number {i}.")).collect();
-        for arm in &arms {
-            sketch = sketch.arm(arm, "tas");
-        }
-        for picture in drawn(&sketch).iter().filter(|it| it.name != "comparison") {
-            let Some(svg) = &picture.svg else { continue };
-            let drawn = svg.file();
-            let missing = |arm: &&String| !drawn.contains(&format!(">{arm}</text>"));
-            assert_eq!(arms.iter().filter(missing).collect::<Vec<_>>(), [""; 0], "{}", picture.name);
-        }
     }
 }

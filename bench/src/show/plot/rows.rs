@@ -114,7 +114,7 @@ const WAITING: &str = SHADES[2];
 const WORKING: &str = SHADES[3];
 const OTHER: &str = SHADES[4];
 
-struct Chart {
+pub(super) struct Chart {
     name: &'static str,
     title: &'static str,
     caption: &'static str,
@@ -122,6 +122,7 @@ struct Chart {
     /// Name and shade of each part.
     parts: [(&'static str, &'static str); 4],
     remark_title: &'static str,
+    bar: fn(&[&Record]) -> Option<Bar>,
 }
 
 const TIME: Chart = Chart {
@@ -138,9 +139,10 @@ const TIME: Chart = Chart {
         ("idle, exits, switching", OTHER),
     ],
     remark_title: "lock held by a vCPU without pCPU",
+    bar: time_bar,
 };
 
-const PREEMPTIONS: Chart = Chart {
+pub(super) const PREEMPTIONS: Chart = Chart {
     name: "preemptions",
     title: "What preempted vCPUs were doing",
     caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
@@ -153,6 +155,7 @@ const PREEMPTIONS: Chart = Chart {
         ("neither", OTHER),
     ],
     remark_title: "preemptions per second",
+    bar: preemption_bar,
 };
 
 /// Why the time cannot be divided up, if it cannot.
@@ -178,12 +181,8 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     });
     match reason {
         Some(reason) => Some(Picture::not_drawn(TIME.name.into(), TIME.title.into(), reason)),
-        None => stacked(data, &TIME, time_bar),
+        None => stacked(data, &TIME),
     }
-}
-
-pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
-    stacked(data, &PREEMPTIONS, preemption_bar)
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
@@ -213,25 +212,17 @@ fn on_cpu_ns(run: &Record) -> f64 {
 }
 
 fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
-    if runs.is_empty() {
-        return None;
-    }
-    let mut sums = [0.0; 4];
-    let mut window_ns = 0.0;
-    for run in runs {
-        for (sum, doing) in sums.iter_mut().zip(["holder", "head", "waiter", "other"]) {
-            *sum += run.figure(&format!("preemptions_{doing}"))?;
-        }
-        window_ns += run.amount(WINDOW);
-    }
+    let sum =
+        |doing: &str| runs.iter().map(|run| run.figure(&format!("preemptions_{doing}"))).sum::<Option<f64>>();
+    let sums: Vec<f64> = ["holder", "head", "waiter", "other"].into_iter().map(sum).collect::<Option<_>>()?;
+    let window_ns: f64 = runs.iter().map(|run| run.amount(WINDOW)).sum();
     let total: f64 = sums.iter().sum();
-    let per_second = total / (window_ns / 1e9);
-    let shares = sums.iter().map(|sum| if total > 0.0 { *sum / total } else { 0.0 }).collect();
-    Some((shares, count(per_second as u64)))
+    let shares = sums.iter().map(|sum| if total > 0.0 { sum / total } else { 0.0 }).collect();
+    (!runs.is_empty()).then(|| (shares, count((total / (window_ns / 1e9)) as u64)))
 }
 
 /// One bar per setting and arm; none if no arm has one.
-fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Picture> {
+pub(super) fn stacked(data: &Data<'_>, chart: &Chart) -> Option<Picture> {
     let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
     let top = key.height() + 22.0;
     let above = |svg: &mut Svg, _: &Rows, _: f64| {
@@ -250,7 +241,7 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
             x += part_width;
         }
     };
-    let svg = Some(picture(data, (top, chart.label), bar, above, draw)?);
+    let svg = Some(picture(data, (top, chart.label), chart.bar, above, draw)?);
     let Chart { name, title, caption, .. } = chart;
     Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
 }

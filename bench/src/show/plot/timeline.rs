@@ -115,16 +115,18 @@ fn draw_map(svg: &mut Svg, (arm, timeline): (&str, &Timeline), top: f64, height:
     let bins = timeline.on_pcpu.iter().map(String::len).max().unwrap_or(0).max(1);
     let cell = (BINS / bins as f64, height / rows.max(1) as f64);
     let top = top + HEAD;
-    for (index, kind) in KINDS.iter().enumerate() {
-        let mut areas = String::new();
-        for (row, vcpu) in shown.iter().enumerate() {
-            for (from, to) in stretches(timeline, *vcpu, index) {
-                let (x, y) = (LEFT + from as f64 * cell.0, top + row as f64 * cell.1);
-                let (wide, high) = ((to - from) as f64 * cell.0, cell.1);
-                let _ = write!(areas, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
-            }
+    // An area for adjacent bins of a kind, all of a kind in one path.
+    let mut areas = [const { String::new() }; KINDS.len()];
+    for (row, vcpu) in shown.iter().enumerate() {
+        let (mut from, y, high) = (0, top + row as f64 * cell.1, cell.1);
+        for alike in kinds(timeline, *vcpu).chunk_by(|one, next| one == next) {
+            let (x, wide) = (LEFT + from as f64 * cell.0, alike.len() as f64 * cell.0);
+            let _ = write!(areas[alike[0]], "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
+            from += alike.len();
         }
-        svg.area(&areas, kind.fill, &format!("{arm}: {}", kind.name));
+    }
+    for (areas, kind) in areas.iter().zip(&KINDS) {
+        svg.area(areas, kind.fill, &format!("{arm}: {}", kind.name));
     }
     let bottom = top + height;
     svg.line("axis", (LEFT, bottom + 0.5), (LEFT + BINS, bottom + 0.5), "");
@@ -139,21 +141,16 @@ fn draw_map(svg: &mut Svg, (arm, timeline): (&str, &Timeline), top: f64, height:
     svg.text("soft", (LEFT + BINS, bottom + 14.0), Anchor::End, &end);
 }
 
-/// The bins of a vCPU that are of a kind, adjacent ones as one: from and to.
-fn stretches(timeline: &Timeline, vcpu: usize, kind: usize) -> Vec<(usize, usize)> {
-    let digits = timeline.on_pcpu[vcpu].chars();
-    let letters =
-        timeline.off_pcpu.get(vcpu).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));
-    let bins = digits.zip(letters).map(|(digit, letter)| kind_of(digit, letter) == kind).enumerate();
-    let bins: Vec<(usize, bool)> = bins.collect();
-    let alike = bins.chunk_by(|(_, one), (_, next)| one == next).filter(|bins| bins[0].1);
-    alike.map(|bins| (bins[0].0, bins[0].0 + bins.len())).collect()
-}
-
-fn kind_of(digit: char, letter: char) -> usize {
-    let is_on = digit.to_digit(10).is_some_and(|tenths| tenths >= MOSTLY);
-    let of_letter = KINDS.iter().position(|kind| kind.letters.contains(&letter)).unwrap_or(0);
-    if is_on { 0 } else { of_letter }
+/// The kind of each bin of a vCPU.
+fn kinds(timeline: &Timeline, vcpu: usize) -> Vec<usize> {
+    let letters = timeline.off_pcpu.get(vcpu).map_or("", String::as_str);
+    let bins = timeline.on_pcpu[vcpu].chars().zip(letters.chars().chain(std::iter::repeat('.')));
+    let kind = |(digit, letter): (char, char)| {
+        let is_on = digit.to_digit(10).is_some_and(|tenths| tenths >= MOSTLY);
+        let of_letter = KINDS.iter().position(|kind| kind.letters.contains(&letter)).unwrap_or(0);
+        if is_on { 0 } else { of_letter }
+    };
+    bins.map(kind).collect()
 }
 
 #[cfg(test)]
@@ -161,15 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_of_a_kind_that_are_beside_each_other_are_one_area() {
+    fn a_bin_shows_where_its_vcpu_was_most_of_the_time() {
         let timeline =
             Timeline { bin_ns: 500_000, on_pcpu: vec!["99400000".into()], off_pcpu: vec!["..wwhhrs".into()] };
-        let drawn = |kind| stretches(&timeline, 0, kind);
-        assert_eq!(drawn(0), [(0, 2)]);
-        assert_eq!(
-            (drawn(1), drawn(2), drawn(3), drawn(4)),
-            (vec![(4, 6)], vec![(2, 4)], vec![(6, 7)], vec![(7, 8)])
-        );
+        assert_eq!(kinds(&timeline, 0), [0, 0, 2, 2, 1, 1, 3, 4]);
     }
 
     #[test]

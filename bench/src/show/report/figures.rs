@@ -6,8 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::headed;
 use crate::analysis::findings::setting_name;
-use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::{Comparison, Row, Setting, Summary, words};
+use crate::analysis::summary::{Comparison, Row, Setting, Summary};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
 use crate::record::place::{Place, Role};
@@ -202,16 +201,10 @@ fn with_interval_apart(text: &str) -> Markup {
 fn ratio(summary: &Summary, line: &Row, name: &str) -> Markup {
     let is_it = |it: &&Comparison| it.name == name && it.arm == line.arm && it.setting == line.setting;
     let found = summary.comparisons.iter().find(is_it);
-    found.map_or(html! { td {} }, |found| html! { td class=[class(found.verdict)] { (as_ratio(found)) } })
-}
-
-fn class(verdict: Verdict) -> Option<&'static str> {
-    match verdict {
-        Verdict::Faster => Some("faster"),
-        Verdict::Slower => Some("slower"),
-        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => None,
-        Verdict::NotValid => Some("invalid"),
-    }
+    found.map_or(
+        html! { td {} },
+        |found| html! { td class=[table::look(found.verdict).1] { (as_ratio(found)) } },
+    )
 }
 
 fn as_ratio(comparison: &Comparison) -> Markup {
@@ -237,13 +230,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
                 (comparison_table(summary, name, rows))
             }
         }
-        @if let Some(control) = &summary.control {
-            p {
-                "A/A pair (" (control.arm) (words(", ", &control.setting)) "): "
-                (control.as_ratio()) " " (table::mark(control)) ", "
-                (control.verdict.word(&control.of))
-            }
-        }
+        @if let Some(words) = table::control(summary) { p { (words.join(", ")) } }
     };
     (!tables.is_empty()).then_some(content)
 }
@@ -277,7 +264,7 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
                 @for axis in &summary.outline.axes { td { (row.setting.get(&axis.key).map_or("", String::as_str)) } }
                 th.name scope="row" { (row.arm) }
                 td.name { (row.baseline) }
-                td class=[class(row.verdict)] { (as_ratio(row)) }
+                td class=[table::look(row.verdict).1] { (as_ratio(row)) }
                 td.name {
                     (row.verdict.word(&row.of))
                     @if let Some(sensitivity) = &row.sensitivity { ", " (sensitivity.word()) }

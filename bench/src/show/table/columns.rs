@@ -194,25 +194,23 @@ fn width(header: &[String], lines: &[Vec<Field>]) -> usize {
 mod tests {
     use super::*;
 
-    fn table(arm: &str) -> (Vec<String>, Vec<Vec<Field>>) {
-        let header =
-            ["ratio", "lock", "throughput", "efficiency", "fairness", "starved", "long waits", "PV on/off"];
-        let fields = [
-            "8",
-            arm,
-            "519 k/s +- 2.8 %",
-            "0.866 +- 2.8 %",
-            "0.933",
-            "0",
-            "> 10.3 ms",
-            "1720x (1610 to 1850) +",
-        ];
-        let line = fields.map(|text| Field { text: text.into(), style: Style::new() }).into();
-        fitting(header.map(String::from).into(), vec![line, vec![]])
-    }
-
     #[test]
     fn a_table_leaves_out_no_more_than_it_must() {
+        let table = |arm: &str| {
+            let columns = [
+                ("ratio", "8"),
+                ("lock", arm),
+                ("throughput", "519 k/s +- 2.8 %"),
+                ("efficiency", "0.866 +- 2.8 %"),
+                ("fairness", "0.933"),
+                ("starved", "0"),
+                ("long waits", "> 10.3 ms"),
+                ("PV on/off", "1720x (1610 to 1850) +"),
+            ];
+            let (header, line) =
+                columns.map(|(name, text)| (name.to_owned(), Field::new(text))).into_iter().unzip();
+            fitting(header, vec![line, vec![]])
+        };
         let (header, lines) = table("tas");
         assert!(width(&header, &lines) <= WIDTH && header.len() == 8, "{header:?}");
         let (header, lines) = table("qspinlock pv on, hints");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{FAINT, Field, layout, of_comparison, verdict_style};
+use super::{FAINT, Field, layout, look, of_comparison};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Setting, words};
@@ -120,7 +120,7 @@ fn line(cell: &Comparison, is_invalid: bool, has_figures: bool) -> Vec<Field> {
         true => [faint(cell.as_ratio()), faint("invalid".into())],
         false => {
             let verdict = cell.verdict.word(&cell.of).into();
-            [of_comparison(cell), Field { text: verdict, style: verdict_style(cell.verdict) }]
+            [of_comparison(cell), Field { text: verdict, style: look(cell.verdict).0 }]
         }
     });
     fields

@@ -248,11 +248,7 @@ mod tests {
 
     fn of(summary: &Summary, detail: Detail) -> Vec<String> {
         let (columns, _) = table::figures(summary, detail);
-        notes(summary, &columns, detail)
-    }
-
-    fn plain_lines(lines: &[String]) -> Vec<String> {
-        lines.iter().map(|line| plain(line)).collect()
+        notes(summary, &columns, detail).iter().map(|line| plain(line)).collect()
     }
 
     #[test]
@@ -260,28 +256,28 @@ mod tests {
         let summary = disturbed();
         assert!(summary.warnings.len() > 2, "{:?}", summary.warnings);
         for detail in [Detail::Brief, Detail::Quick] {
-            let notes = plain_lines(&of(&summary, detail));
+            let notes = of(&summary, detail);
             assert!(notes.len() <= MOST_LINES, "{notes:#?}");
             assert!(notes.iter().all(|line| line.chars().count() <= WIDTH), "{notes:#?}");
             let shown = plain(&table::summary(&summary, detail));
             assert!(shown.trim_end().ends_with(&notes.join("\n")), "{shown}");
             assert!(shown.contains(" 17385"), "the worst of all runs: {shown}");
         }
-        let brief = plain_lines(&of(&summary, Detail::Brief)).join("\n");
+        let brief = of(&summary, Detail::Brief).join("\n");
         assert!(brief.contains("warning: the headline") && brief.contains("A/A pair"), "{brief}");
         assert!(brief.contains("+ faster") && brief.contains("more warnings: --verbose"), "{brief}");
-        let quick = plain_lines(&of(&summary, Detail::Quick)).join("\n");
+        let quick = of(&summary, Detail::Quick).join("\n");
         assert!(!quick.contains("warning: ") && quick.matches("note: ").count() == 1, "{quick}");
         assert!(quick.contains("runs are invalid: a first look"), "{quick}");
         let quiet = World::new(1).summary(&Sketch::two().compared().plan(6));
-        let quick = plain_lines(&of(&quiet, Detail::Quick)).join("\n");
+        let quick = of(&quiet, Detail::Quick).join("\n");
         assert!(!quick.contains("note: ") && quick.contains("checks passed: --verbose"), "{quick}");
     }
 
     #[test]
     fn all_of_it_is_shown_on_request() {
         let summary = disturbed();
-        let all = plain_lines(&of(&summary, Detail::Verbose)).join(" ");
+        let all = of(&summary, Detail::Verbose).join(" ");
         let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
         // Failed checks and the control are left out: warnings say the same.
         let made = summary
@@ -302,18 +298,20 @@ mod tests {
     #[test]
     fn only_a_second_ideal_and_a_second_guest_are_explained() {
         let plain = Sketch::new().arm("a", "tas");
-        for other in ["ideal each", "next to", "overtaken"] {
-            assert!(!verbose(&plain).contains(other), "{}", verbose(&plain));
-        }
         let longer = plain.clone().arm_with("longer", "lock = \"tas\"\nhold = \"5us\"");
-        assert!(
-            verbose(&longer).contains("lock-free 2: arms that differ in more than the lock"),
-            "{}",
-            verbose(&longer)
-        );
-        let beside = plain.arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
-        let expected = "pair / b: guest b, which ran next to the first guest of pair";
-        assert!(verbose(&beside).contains(expected), "{}", verbose(&beside));
+        let beside = plain.clone().arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
+        let [ideal, guest] = [
+            "lock-free 2: arms that differ in more than the lock",
+            "pair / b: guest b, which ran next to the first guest of pair",
+        ];
+        for (sketch, told, not_told) in [
+            (&plain, "A sketch", &["ideal each", "next to", "overtaken"][..]),
+            (&longer, ideal, &[guest]),
+            (&beside, guest, &["overtaken"]),
+        ] {
+            let shown = verbose(sketch);
+            assert!(shown.contains(told) && !not_told.iter().any(|it| shown.contains(it)), "{shown}");
+        }
     }
 
     #[test]
