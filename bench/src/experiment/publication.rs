@@ -119,7 +119,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use super::*;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::source::BUILT_IN;
     use crate::measure::synthetic::built_in;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{
     Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial,
-    read, refuses, scratch, skip, started, trial, written,
+    refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.

@@ -88,8 +88,7 @@ fn a_block_is_given_the_clock_of_the_one_before() {
         outcome.work_rate = given;
         outcome.work.fill(Some(WorkSpeed { over_promised, pieces: 100 }));
     });
-    let records = records("clock", &world, &plan, ONCE);
-    for record in &records {
+    for record in &records("clock", &world, &plan, ONCE) {
         let is_off = record.warnings.iter().any(|warning| warning.code == "work-off");
         assert_eq!(is_off, is_in(record, 0), "{:?}: {:?}", record.place, record.figure(WORK_SPEED));
     }
