@@ -234,7 +234,7 @@ mod tests {
         for record in &mut records {
             let Place { setting, block, .. } = record.placed();
             let at = ["ratio", "think", "sched"].map(|key| setting[key].as_str());
-            record.trusted = at != ["32", "0ns", "host"] || *block > 2;
+            record.trusted = at != ["16", "0ns", "host"] || *block > 2;
         }
         let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
         let maps: Vec<&Picture> = pictures.iter().filter(|it| it.name.starts_with("map")).collect();
