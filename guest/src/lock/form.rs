@@ -5,16 +5,17 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
-    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, MAX_VCPUS,
-    PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, LockFlags, MAX_LOCKS,
+    MAX_VCPUS, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
 };
 use haltkick_locks::{Domain, Queues, RwLock};
 
 use crate::cpu::percpu::{boot, control};
-use crate::lock::calls::{self, Calls};
+use crate::image::locks;
+use crate::lock::calls::{self, Calls, Token};
 use crate::lock::cost::{self, pair_ticks};
-use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Part, Serving};
-use crate::lock::object;
+use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Serving};
+use crate::lock::{object, part};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
@@ -23,8 +24,8 @@ pub(crate) struct Form {
     install: fn(&Calls),
     /// Measures an uncontended pair, compiled into its caller; `None`: its code comes from elsewhere. After `install`.
     pair_ticks: Option<fn() -> u64>,
-    /// Part that structures are made of in such a run.
-    pub(crate) part: Option<Part>,
+    /// Acquires the lock at an address if that needs no waiting; `None`: its code comes from elsewhere.
+    pub(crate) try_lock: Option<unsafe fn(*const ()) -> Option<Token>>,
     /// How page faults are served in such a run.
     pub(crate) faults: Option<Serving>,
 }
@@ -51,7 +52,7 @@ impl Form {
                 let lock = unsafe { first::<K::Lock>() };
                 pair_ticks(|| RwLock::write_unlock(lock, K::domain(), RwLock::write(lock, K::domain())))
             }),
-            part: K::PART,
+            try_lock: Some(calls::try_lock::<K>),
             faults: K::FAULTS,
         }
     }
@@ -67,7 +68,7 @@ impl Form {
                 publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
             },
             pair_ticks: None,
-            part: None,
+            try_lock: None,
             faults: Some(MMAP_SEM),
         }
     }
@@ -76,6 +77,11 @@ impl Form {
     pub(crate) fn prepare(&self) {
         let control = control();
         (self.install)(&self.calls);
+        let entry = locks().get(boot().lock as usize);
+        if entry.is_some_and(|it| LockFlags(it.flags).has(LockFlags::IS_PART)) {
+            let bytes = self.calls.lock_bytes as usize;
+            assert!(bytes <= part::MOST_WORDS * size_of::<u32>() && is_clear(bytes), "no part");
+        }
         let pairs = &control.pair_ticks;
         // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.
         pairs[PAIR_COMPILED_IN].store(self.pair_ticks.map_or(0, |measure| measure()), Ordering::Relaxed);
@@ -136,6 +142,14 @@ static INSTANCES: Instances = Instances(UnsafeCell::new([0; MAX_LOCKS as usize *
 /// Address of the first lock.
 fn address() -> usize {
     INSTANCES.0.get() as usize
+}
+
+/// Whether the first `bytes` bytes of the first lock are zeros. vCPU 0, before any other vCPU runs.
+fn is_clear(bytes: usize) -> bool {
+    // SAFETY: within the static, which no other vCPU uses yet; a lock of so many bytes lies there.
+    unsafe { core::slice::from_raw_parts(INSTANCES.0.get().cast::<u8>(), bytes) }
+        .iter()
+        .all(|&byte| byte == 0)
 }
 
 /// Puts a free lock into each place, and says where the first lies. vCPU 0, before any other vCPU runs.

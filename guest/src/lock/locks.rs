@@ -6,7 +6,7 @@ use haltkick_locks::{
     QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
-use crate::lock::kind::{Paged, Part, guest_kind};
+use crate::lock::kind::{Paged, guest_kind};
 use crate::lock::platform::{Guest, Instrumented, LINES};
 use crate::lock::registry::lock;
 
@@ -20,14 +20,14 @@ lock! {
     [IS_LOCK_FREE SERVES_FAULTS IS_PART MAY_BE_INTERRUPTED HAS_SPIN_QUEUE];
     native {
         NoLock: haltkick_locks::NoLock, Guest = Guest,
-        EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
+        EXCLUDES: bool = false,
         // Each vCPU has an address space of its own then, which no scheme guards better than another.
         FAULTS: Option<crate::lock::kind::Serving> = None
     }
     "020" "tas", "test and test-and-set, unfair", [IS_PART MAY_BE_INTERRUPTED];
     native {
         Tas: haltkick_locks::Tas, Guest = Guest,
-        WORD: u32 = haltkick_hypercalls::WORD_TAS, PART: Option<Part> = Some(Part::Tas)
+        WORD: u32 = haltkick_hypercalls::WORD_TAS
     }
     "030" "slice-tas", "test-and-set that is not taken when the slice is about to end (--slice-margin)", [];
     native {
@@ -42,11 +42,11 @@ lock! {
     [IS_PART MAY_BE_INTERRUPTED];
     native {
         Ticket: haltkick_locks::Ticket, Guest = Guest,
-        WORD: u32 = haltkick_hypercalls::WORD_TICKET, PART: Option<Part> = Some(Part::Ticket)
+        WORD: u32 = haltkick_hypercalls::WORD_TICKET
     }
     paravirt {
         TicketParavirt: PvTicket, PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_PV_TICKET, PART: Option<Part> = Some(Part::TicketParavirt)
+        WORD: u32 = haltkick_hypercalls::WORD_PV_TICKET
     }
     "060" "unfair-ticket", "ticket lock whose unlock frees it for any vCPU (2010)", [];
     native {
@@ -62,11 +62,11 @@ lock! {
     "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", [IS_PART MAY_BE_INTERRUPTED];
     native {
         QspinlockNative: QSpinLock<Native>, Qspin = Qspin::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK, PART: Option<Part> = Some(Part::QspinlockNative)
+        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     paravirt {
         QspinlockParavirt: QSpinLock<Pv>, Qspin = Qspin::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK, PART: Option<Part> = Some(Part::QspinlockParavirt)
+        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     "100" "qspinlock-whole",
     "qspinlock whose word is only ever changed whole, as on other machines (up to 2^21 CPUs)", [MAY_BE_INTERRUPTED];

@@ -10,5 +10,6 @@ pub(crate) mod measure;
 pub(crate) mod object;
 mod object_imports;
 pub(crate) mod oracle;
+pub(crate) mod part;
 pub(crate) mod platform;
 pub(crate) mod registry;

@@ -22,9 +22,9 @@ use haltkick_hypercalls::{TIME_WAIT, WINDOW_WARMUP};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::kind::workloads_on_parts;
 use crate::lock::locks::NoLock;
 use crate::lock::measure::{Sections, is_open, is_over};
+use crate::lock::part::workloads_on_parts;
 use crate::observe::events::GRANT_EVENTS;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};

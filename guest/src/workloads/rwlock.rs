@@ -15,10 +15,10 @@ use haltkick_locks::{
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::lock::kind::workloads_on_parts;
 use crate::lock::locks::NoLock;
 use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
+use crate::lock::part::workloads_on_parts;
 use crate::observe::activity;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};

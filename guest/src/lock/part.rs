@@ -1,0 +1,132 @@
+//! The lock of the run as a part of other structures of this guest: grant tables, queues of reader-writer locks.
+//!
+//! Such a structure has locks by the thousand, embedded in it, so it takes those that are small, need no token and are zeros when
+//! free (`IS_PART`). It is compiled once for all of them and calls them as a kernel calls its spinlock: a function with one site.
+#![expect(unsafe_code, reason = "locks whose kind the run decides")]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use haltkick_grants::Kernel;
+use haltkick_locks::Lock;
+
+use crate::cpu::percpu::{boot, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::calls::{self, Token};
+use crate::lock::kind::Kind;
+use crate::lock::locks::NoLock;
+use crate::lock::platform::Guest;
+use crate::lock::registry::form_of_run;
+
+/// Most words of a lock that is a part.
+pub(crate) const MOST_WORDS: usize = 2;
+
+/// A lock of the run's kind, which has so many words.
+pub(crate) struct SiteLock<const WORDS: usize>([AtomicU32; WORDS]);
+
+impl<const WORDS: usize> SiteLock<WORDS> {
+    fn address(&self) -> *const () {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
+    type Token = Token;
+
+    #[inline(always)]
+    fn lock(&self, _: &Guest) -> Token {
+        // SAFETY: zeros are a free lock of the run's kind, see `Form::prepare`; structures live as long as the guest.
+        unsafe { calls::lock_at(self.address()) }
+    }
+
+    fn try_lock(&self, _: &Guest) -> Option<Token> {
+        let try_lock = form_of_run().try_lock?;
+        // SAFETY: as in `lock`, and the function is of that kind.
+        unsafe { try_lock(self.address()) }
+    }
+
+    #[inline(always)]
+    fn unlock(&self, _: &Guest, token: Token) {
+        // SAFETY: as in `lock`, which has returned the token.
+        unsafe { calls::unlock_at(self.address(), token) }
+    }
+}
+
+/// The kernel of structures whose spinlocks are the run's, of so many words.
+pub(crate) enum Sited<const WORDS: usize> {}
+
+impl<const WORDS: usize> Kernel for Sited<WORDS> {
+    type Lock = SiteLock<WORDS>;
+    type Domain = Guest;
+
+    #[inline(always)]
+    fn new_lock() -> SiteLock<WORDS> {
+        SiteLock([const { AtomicU32::new(0) }; WORDS])
+    }
+
+    #[inline(always)]
+    fn domain() -> &'static Guest {
+        &Guest
+    }
+
+    #[inline(always)]
+    fn page_table_work() {
+        page_table_work();
+    }
+}
+
+impl Kernel for NoLock {
+    type Lock = haltkick_locks::NoLock;
+    type Domain = Guest;
+
+    #[inline(always)]
+    fn new_lock() -> haltkick_locks::NoLock {
+        haltkick_locks::NoLock::new()
+    }
+
+    #[inline(always)]
+    fn domain() -> &'static Guest {
+        <Self as Kind>::domain()
+    }
+
+    #[inline(always)]
+    fn page_table_work() {
+        page_table_work();
+    }
+}
+
+/// `--hold`: what changing a page table costs. A sign of life for the watchdog, too: under a slow lock a request takes
+/// seconds.
+fn page_table_work() {
+    // Relaxed: the VMM looks whether it changes.
+    this().activity.since_tsc.store(now(), Ordering::Relaxed);
+    let hold = boot().hold_ns;
+    if hold != 0 {
+        work(iterations(hold));
+    }
+}
+
+/// Words of the locks of this run.
+pub(crate) fn words() -> usize {
+    form_of_run().calls.lock_bytes as usize / size_of::<u32>()
+}
+
+/// Declares workloads on structures whose spinlocks are the lock of the run: what a vCPU does where they are of
+/// kernel `$kernel`. Without a lock it does `$without`: the same work, without contention.
+macro_rules! workloads_on_parts {
+    ($times:tt, $without:expr; $($order:literal $name:literal, $summary:literal, |$kernel:ident| $run:expr;)+) => {$(
+        $crate::lock::registry::workload! {
+            $order $name, $summary, [CHECKS_AT_REST NEEDS_PARTS IDEAL_IS_LOCK_FREE], $times => || {
+                fn with_parts<$kernel: haltkick_grants::Kernel>() {
+                    $run;
+                }
+                match $crate::lock::part::words() {
+                    _ if !$crate::lock::calls::excludes() => $without,
+                    1 => with_parts::<$crate::lock::part::Sited<1>>(),
+                    _ => with_parts::<$crate::lock::part::Sited<2>>(),
+                }
+            };
+        }
+    )+};
+}
+
+pub(crate) use workloads_on_parts;
