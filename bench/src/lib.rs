@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
     if commands::first_process::is_this() {
         return commands::first_process::run();
     }
+    end_on_panic(unless_it_bisects(Exit::Internal));
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         // Names of files may have control characters.
         let printable: Vec<String> = std::env::args_os()
@@ -66,9 +67,42 @@ pub fn main() -> ExitCode {
 
 /// Ends the process because of its command line or its environment.
 fn refuse() -> ! {
-    // Git would take the code 2 for a bad commit.
+    std::process::exit(unless_it_bisects(Exit::Usage) as i32)
+}
+
+/// `exit`, or what git does not take for a bad commit.
+fn unless_it_bisects(exit: Exit) -> Exit {
     let bisects = std::env::args_os().nth(1).is_some_and(|word| word == "bisect");
-    std::process::exit(if bisects { Exit::EndsBisection } else { Exit::Usage } as i32)
+    if bisects { Exit::EndsBisection } else { exit }
+}
+
+/// Makes a panic of any thread the end of the process: the others would wait for ever for what that thread had in its hands.
+fn end_on_panic(exit: Exit) {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        std::process::exit(exit as i32)
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_ends_the_process_with_its_code() {
+        const THIS: &str = "tests::a_panic_of_any_thread_ends_the_process_with_its_code";
+        const IN_CHILD: &str = "HALTKICK_TEST_PANICS";
+        if std::env::var_os(IN_CHILD).is_some() {
+            end_on_panic(Exit::EndsBisection);
+            _ = std::thread::spawn(|| panic!("a planted fault")).join();
+            return;
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let ended = child.args(["--exact", THIS, "--nocapture"]).env(IN_CHILD, "1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(Exit::EndsBisection as i32), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("a planted fault"), "{ended:?}");
+    }
 }
 
 /// Code that the targets in `fuzz/` execute on bytes that coverage has chosen.

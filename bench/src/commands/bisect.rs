@@ -1,6 +1,5 @@
 //! `haltkick bisect`: for `git bisect run`, whether the second of two is slower than the first. Noise is never bad.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
 use crate::analysis::statistics::{Estimate, Verdict};
@@ -19,17 +18,11 @@ use crate::text::output;
 use crate::text::quantity::significant;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<Exit> {
-    for_git(|| measured(args))
+    for_git(measured(args))
 }
 
-/// The ending of `measured` in codes for git, to which most codes of programs mean a bad commit: that of a panic, too.
-fn for_git(measured: impl FnOnce() -> Result<Exit>) -> Result<Exit> {
-    let ended = panic::catch_unwind(AssertUnwindSafe(measured)).unwrap_or_else(|_| {
-        Err(Failure {
-            exit: Exit::EndsBisection,
-            message: "a fault of haltkick: see above, and report it".into(),
-        })
-    });
+/// An ending in codes for git, to which most codes of programs mean a bad commit.
+fn for_git(ended: Result<Exit>) -> Result<Exit> {
     ended.map_err(|failure| {
         let exit = match failure.exit {
             Exit::Usage | Exit::BadExperiment | Exit::EndsBisection => Exit::EndsBisection,
@@ -157,12 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn no_failure_and_no_panic_is_a_bad_commit() {
-        let exit = |ended: fn() -> Result<Exit>| for_git(ended).unwrap_err().exit;
-        assert_eq!(exit(|| panic!("planted")), Exit::EndsBisection);
-        assert_eq!(exit(|| Err(Failure::internal("planted"))), Exit::CannotTell);
-        assert_eq!(exit(|| Err(Failure::usage("planted"))), Exit::EndsBisection);
-        assert_eq!(for_git(|| Ok(Exit::BAD)), Ok(Exit::BAD));
+    fn no_failure_is_a_bad_commit() {
+        let exit = |failure| for_git(Err(failure)).unwrap_err().exit;
+        assert_eq!(exit(Failure::internal("planted")), Exit::CannotTell);
+        assert_eq!(exit(Failure::usage("planted")), Exit::EndsBisection);
+        assert_eq!(for_git(Ok(Exit::BAD)), Ok(Exit::BAD));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Found, Run, RunError};
 
-use super::ahead::{Ahead, End, Made};
+use super::ahead::{Ahead, Made};
 use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
@@ -71,9 +71,10 @@ impl<'a> Session<'a> {
             for _ in 0..simulators.jobs() {
                 scope.spawn(|| simulators.work());
             }
-            // Whatever becomes of the work, the scope waits for the threads.
-            let _end = End(simulators);
-            work(self)
+            let ended = work(self);
+            // The scope waits for the threads.
+            simulators.end();
+            ended
         })
     }
 

@@ -1,13 +1,11 @@
-//! Threads of a run, which may panic, and work that is divided among threads.
+//! Locks that threads of a run share, and work that is divided among threads.
 //!
-//! A panic of a thread that a run needs is the failure of the run, which would otherwise wait forever for what the thread had in its
-//! hands. The data in mutexes stays usable after a panic of another thread, for the run is over then anyway. Nowhere else is a
-//! poisoned mutex thought of.
+//! The command ends with the first panic of any thread, so no thread of it meets a poisoned mutex. Where a test goes on, the data in
+//! mutexes stays usable.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::{io, thread};
+use std::thread;
 
 use crate::host::cpus;
 use crate::host::error::RunError;
@@ -30,17 +28,6 @@ pub(crate) fn wait<'a, T>(
     waits: fn(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
     signal.wait_while(lock(mutex), waits).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the result of `work`; if it panics, an error that names the thread that did it.
-pub(crate) fn caught<T>(whom: &str, work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
-    // Whatever it leaves half-done is no longer used: the run is over. Mutexes see to themselves ([`lock`]).
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text =
-            panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-        let source = io::Error::other(text.unwrap_or("without a message").to_owned());
-        Err(RunError::System { what: format!("{whom} panicked"), source })
-    })
 }
 
 /// Things that are worth a thread: fewer are done sooner than it is started.
@@ -68,7 +55,7 @@ pub(crate) fn each<T: Send>(
         let mut all = do_piece(own)?;
         for (piece, thread) in started {
             all.extend(match thread {
-                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Some(thread) => thread.join().expect("a panic has ended the process"),
                 None => do_piece(piece),
             }?);
         }

@@ -313,7 +313,7 @@ fn wake_twice(
         let sent = wake();
         // With its ends of the channels, so that the sleeper does not wait for what will not come.
         drop(wake);
-        let woken = asleep.join().unwrap_or_else(|_| Err("the probe's thread panicked".into()));
+        let woken = asleep.join().expect("a panic has ended the process");
         sent.and(woken)
     })
 }

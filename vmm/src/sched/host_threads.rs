@@ -13,7 +13,7 @@ use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switch_probe::ThreadDoes;
-use crate::host::threads::{self, lock, unlocked};
+use crate::host::threads::{lock, unlocked};
 use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::Observer;
@@ -186,8 +186,8 @@ impl<'a> HostThreads<'a> {
         }
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
-        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
-        let whereabouts = threads::caught("a vCPU's thread", run).unwrap_or_else(|error| {
+        let ran = pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
+        let whereabouts = ran.unwrap_or_else(|error| {
             self.run.fail(error);
             Where::Left.into()
         });

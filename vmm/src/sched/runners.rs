@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::signal::{self, KickTimer, Thread};
-use crate::host::threads::{self, lock};
+use crate::host::threads::lock;
 use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::Whereabouts;
@@ -48,8 +48,7 @@ impl Scheduler for Runners<'_> {
         for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
-                    let served = threads::caught("a runner", || self.serve_pcpu(cpu, runner));
-                    if let Err(error) = served {
+                    if let Err(error) = self.serve_pcpu(cpu, runner) {
                         self.fail(error);
                     }
                 });
