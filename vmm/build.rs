@@ -7,7 +7,7 @@ use std::process::Command;
 mod compile;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// What is built here besides the image, and what the image is built by. Its sources are those that Cargo names.
+/// Files that go into this crate besides the image's sources, which Cargo names.
 const INPUTS: [&str; 6] = [
     "src/image/small.S",
     "../include/haltkick.h",

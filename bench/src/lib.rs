@@ -76,7 +76,7 @@ fn unless_it_bisects(exit: Exit) -> Exit {
     if bisects { Exit::EndsBisection } else { exit }
 }
 
-/// Makes a panic of any thread the end of the process: the others would wait for ever for what that thread had in its hands.
+/// Makes a panic of any thread the end of the process: the others would wait forever for what that thread had in its hands.
 fn end_on_panic(exit: Exit) {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

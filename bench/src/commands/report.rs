@@ -191,7 +191,7 @@ mod tests {
             manifest.source.overrides.push(options.into());
             manifest
         };
-        // Runs of `b` are invalid in so many of the eight blocks.
+        // In how many of the eight blocks runs of `b` are invalid.
         for (invalid, options, strict, failed, expected) in [
             (0, "", true, &[][..], Exit::Done),
             (1, "", false, &[], Exit::Done),

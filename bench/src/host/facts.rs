@@ -96,7 +96,7 @@ const FILES: &[(&str, &str)] = &[
     ("topology.siblings", "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list"),
     ("topology.smt_active", "/sys/devices/system/cpu/smt/active"),
 ];
-/// Those that change from moment to moment.
+/// Facts that change from moment to moment.
 const NOISE: &[(&str, &str)] = &[
     ("loadavg", "/proc/loadavg"),
     ("on_battery", "/sys/class/power_supply/*/online"),

@@ -69,7 +69,7 @@ impl Launcher<'_> {
     }
 
     fn ended(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> std::io::Result<End> {
-        // What the script says of a machine stands among what the machine prints.
+        // Lines of the script stand among those that the machine prints.
         let (output, input) = std::io::pipe()?;
         let mut machine = self.command(group, tests).stdout(input.try_clone()?).stderr(input).spawn()?;
         let (send, lines) = channel();

@@ -146,7 +146,7 @@ fn address() -> usize {
 
 /// Whether the first `bytes` bytes of the first lock are zeros. vCPU 0, before any other vCPU runs.
 fn is_clear(bytes: usize) -> bool {
-    // SAFETY: within the static, which no other vCPU uses yet; a lock of so many bytes lies there.
+    // SAFETY: within the static, which no other vCPU uses yet; the lock there is that long.
     unsafe { core::slice::from_raw_parts(INSTANCES.0.get().cast::<u8>(), bytes) }
         .iter()
         .all(|&byte| byte == 0)

@@ -20,7 +20,7 @@ use crate::lock::registry::form_of_run;
 /// Most words of a lock that is a part.
 pub(crate) const MOST_WORDS: usize = 2;
 
-/// A lock of the run's kind, which has so many words.
+/// A lock of the run's kind, which has `WORDS` words.
 pub(crate) struct SiteLock<const WORDS: usize>([AtomicU32; WORDS]);
 
 impl<const WORDS: usize> SiteLock<WORDS> {
@@ -51,7 +51,7 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
     }
 }
 
-/// The kernel of structures whose spinlocks are the run's, of so many words.
+/// The kernel of structures whose spinlocks are the run's, of `WORDS` words.
 pub(crate) enum Sited<const WORDS: usize> {}
 
 impl<const WORDS: usize> Kernel for Sited<WORDS> {

@@ -120,7 +120,7 @@ mod tests {
             let more_than_there_is = Layout::from_size_align(1 << 60, 8).unwrap();
             // SAFETY: the layout is not empty, and nothing is done with what is returned.
             let memory = unsafe { OrGivesUp { exit: 4 }.alloc(more_than_there_is) };
-            // Memory that nobody looks at is allocated by no compiler that optimizes.
+            // A compiler that optimizes leaves out an allocation whose result is not used.
             std::hint::black_box(memory);
         };
         let Some((code, said)) = apart("gives up", &gives_up) else { unreachable!("it returned") };

@@ -78,7 +78,7 @@ impl SliceTimer {
         Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, set_ns: 0, fresh: false, detour: false }
     }
 
-    /// That of a simulated pCPU, and when it rings.
+    /// The timer of a simulated pCPU, and when it rings.
     pub(super) fn simulated(slice_ns: u64, is_dear: bool) -> (Self, Rings) {
         let rings = Rings::default();
         (Self::new(Alarm::Simulated { rings: rings.clone(), is_dear }, slice_ns), rings)

@@ -326,7 +326,7 @@ fn tails_of_waits_are_compared_only_where_neighbours_are_few() {
 fn a_loss_of_any_figure_is_a_regression_a_gain_none() {
     let rows = FIGURES.iter().filter(|row| !row.name.contains('*') && row.name != THROUGHPUT);
     let rows = rows.map(|row| (row.name, row.unit.word(), row.better));
-    // Of what kernels print the unit tells.
+    // The unit tells which direction of a printed figure is better.
     let printed = [
         ("figure:loop", "turns/s", Some(Better::More)),
         ("figure:wake", "us", Some(Better::Less)),

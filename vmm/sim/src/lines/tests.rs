@@ -172,7 +172,7 @@ fn those_near_the_owner_are_served_first_and_cost_an_occupancy_each() {
     let machine = altered(|machine| machine.costs.line.occupancy_near_permille = 900);
     let served = order(&mut Lines::new(machine, 4096), &[0, 8]);
     assert_eq!(served[1].1 - served[0].1, costs.near_ps * 9 / 10, "{served:?}");
-    // Those far away wait for a bounded number of others.
+    // CPUs far away wait for a bounded number of others.
     let machine = altered(|machine| machine.costs.line.grants_in_a_row = 1);
     let served = order(&mut Lines::new(machine, 4096), &[0, 4, 1, 8, 9]);
     assert_eq!(served[2].0, 4, "{served:?}");
