@@ -1,13 +1,12 @@
 //! Machines: `nested.sh run` with a test program in it, which tells a line of JSON for each event.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::group::{Group, Programs};
@@ -64,40 +63,36 @@ pub(crate) struct Launcher<'a> {
 impl Launcher<'_> {
     /// Runs these tests of a group in a new machine, tells what happens there as it happens, and returns how it ended.
     pub(crate) fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End {
-        let ended = self.ended(group, tests, tell);
-        ended.unwrap_or_else(|error| End::Died(format!("failed to run {}: {error}", self.script.display())))
-    }
-
-    fn ended(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> std::io::Result<End> {
-        // Lines of the script stand among those that the machine prints.
-        let (output, input) = std::io::pipe()?;
-        let mut machine = self.command(group, tests).stdout(input.try_clone()?).stderr(input).spawn()?;
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                // A machine that is being stopped has no listener.
-                let _ = send.send(String::from_utf8_lossy(&line).into_owned());
-            }
-        });
-        let mut said = vec![];
-        let mut hear = |line: String| match event(&line) {
-            Some(event) => tell(event),
-            None => said.push(line),
+        let mut machine = match self.command(group, tests).spawn() {
+            Ok(machine) => machine,
+            Err(error) => return End::Died(format!("failed to start {}: {error}", self.script.display())),
         };
-        let cut_short = self.listen(group, &lines, &mut hear);
-        if cut_short.is_some() {
-            // Asks the script to end, which ends the machine. It may have ended by itself.
-            let _ = kill_process(Pid::from_child(&machine), Signal::TERM);
-        }
-        let status = machine.wait()?;
-        // Its output between the last look and its end.
-        lines.iter().for_each(hear);
-        let said = said[said.len().saturating_sub(LINES)..].join("\n");
-        Ok(cut_short.unwrap_or_else(|| match status.code() {
-            Some(code) if NO_END.contains(&code) => End::Died(format!("it died or hung\n{said}")),
-            Some(code) => End::Program(code),
-            None => End::Died(format!("somebody killed its script\n{said}")),
-        }))
+        let (Some(stdout), Some(mut stderr)) = (machine.stdout.take(), machine.stderr.take()) else {
+            return End::Died("its output is not to be had".into());
+        };
+        std::thread::scope(|scope| {
+            let (send, lines) = channel();
+            scope.spawn(move || {
+                for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                    // A machine that is being stopped has no listener.
+                    let _ = send.send(String::from_utf8_lossy(&line).into_owned());
+                }
+            });
+            let said = scope.spawn(move || {
+                let mut said = vec![];
+                let _ = stderr.read_to_end(&mut said);
+                String::from_utf8_lossy(&said).into_owned()
+            });
+            let cut_short = self.listen(group, &lines, tell);
+            if cut_short.is_some() {
+                terminate(&machine);
+            }
+            let status = machine.wait();
+            // Its output between the last look and its end.
+            lines.iter().filter_map(|line| event(&line)).for_each(tell);
+            let said = said.join().unwrap_or_default();
+            cut_short.unwrap_or_else(|| end(status, &said))
+        })
     }
 
     fn command(&self, group: &Group, tests: &[String]) -> Command {
@@ -108,18 +103,20 @@ impl Launcher<'_> {
         command.env("HALTKICK_TESTS", tests.join(",")).env("CARGO_MANIFEST_DIR", &package);
         command.env("CARGO_BIN_EXE_haltkick", &self.programs.haltkick);
         command.envs(group.variables.iter().map(|(name, value)| (name, value)));
-        command.current_dir(package).stdin(Stdio::null());
+        command.current_dir(package).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Hears lines until the machine closes its output, or says nothing for too long, or the suite is to end.
-    fn listen(&self, group: &Group, lines: &Receiver<String>, hear: &mut dyn FnMut(String)) -> Option<End> {
+    /// Tells events until the machine closes its output, or says nothing for too long, or the suite is to end.
+    fn listen(&self, group: &Group, lines: &Receiver<String>, tell: &mut dyn FnMut(Event)) -> Option<End> {
         let mut heard = Instant::now();
         loop {
             match lines.recv_timeout(TICK) {
                 Ok(line) => {
                     heard = Instant::now();
-                    hear(line);
+                    if let Some(event) = event(&line) {
+                        tell(event);
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => {
@@ -131,6 +128,26 @@ impl Launcher<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+}
+
+/// Asks the script to end, which ends the machine.
+fn terminate(machine: &Child) {
+    let id = i32::try_from(machine.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(id) = id {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+    }
+}
+
+fn end(status: std::io::Result<ExitStatus>, said: &str) -> End {
+    let lines: Vec<_> = said.lines().collect();
+    let said = lines[lines.len().saturating_sub(LINES)..].join("\n");
+    match status.map(|status| status.code()) {
+        Ok(Some(code)) if NO_END.contains(&code) => End::Died(format!("it died or hung\n{said}")),
+        Ok(Some(code)) => End::Program(code),
+        Ok(None) => End::Died(format!("somebody killed its script\n{said}")),
+        Err(error) => End::Died(format!("no end of its script is known: {error}")),
     }
 }
 
