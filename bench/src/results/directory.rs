@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn records_of_no_experiment_are_refused_and_what_is_read_is_text() {
-        let text = r#"{"a\u001bb": ["\u0007", {"c": "one\ntwo\u009b31m"}, "x\u007fy\u202e"], "d": 18446744073709551615, "e": "1 µs"}"#;
+        let text = r#"{"a\u001bb": ["\u0007", {"c": "one\ntwo\u009b31m"}, "x\u007fy", "z\u202e"], "d": 18446744073709551615, "e": "1 µs"}"#;
         let value = clean_json(text).unwrap().to_string();
         assert!(
             ["\\u001b", "\\u0007", "\u{9b}", "\u{7f}", "\u{202e}"].iter().all(|it| !value.contains(it)),

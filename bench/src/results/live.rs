@@ -310,5 +310,8 @@ mod tests {
             let why = View::of_line(other.as_bytes()).unwrap_err();
             assert_eq!(why, "is not the live view of a run", "{other}");
         }
+        let other = line.to_string().replace("\"schema_version\":1", "\"schema_version\":2");
+        let why = View::of_line(other.as_bytes()).unwrap_err();
+        assert!(why.starts_with("is a live view of version 2"), "{why}");
     }
 }

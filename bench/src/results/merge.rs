@@ -160,6 +160,9 @@ mod tests {
             let found: Vec<usize> = values.iter().map(|ratio| of(ratio).per_block.len()).collect();
             assert_eq!(found, blocks);
         }
+        let other = self::part(&World::new(2), &Sketch::new().arm("a", "tas").axis("ratio", &["1", "8"]), 2);
+        let refused = merged(&[first, other], true).unwrap_err().message;
+        assert!(refused.contains("two holds another experiment than one"), "{refused}");
     }
 
     #[test]

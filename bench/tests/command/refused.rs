@@ -170,7 +170,7 @@ sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cu
 {BOOT} --workload-inside 'run --trace x' => '--trace'
 {BOOT} --workload-inside 'run --format json' => '--format'
 {BOOT} --workload-inside 'run --hold never' => never
-{BOOT} --workload-inside 'run --guests 2' => one guest
+run --kernel {DIR}/one --workload-inside 'run --guests 2' => one guest
 {BOOT} --workload-inside 'run --vm lock=ticket' => one guest
 {BOOT} --workload-inside 'run --lock file:a.o' => a lock object is a file of this host
 {BOOT} --workload-inside 'run --lock tickt' => did you mean 'ticket'
