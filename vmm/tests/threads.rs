@@ -65,8 +65,16 @@ fn a_hang_ends_and_a_section_without_a_lock_is_found() {
 
 #[apply(trial)]
 fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
-    let config = config().vcpus(1024).form("none", false).watchdog(PATIENCE);
+    let config = config().vcpus(1024).workload("selftest-latch").watchdog(PATIENCE);
     assert_eq!(done(&config).vcpus.len(), 1024);
+}
+
+#[apply(trial)]
+fn a_kick_before_the_wait_is_latched() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = done(&config().workload("selftest-latch").sched(sched));
+        assert!(outcome.acquisitions() > 0, "no round was completed under {sched:?}");
+    }
 }
 
 #[apply(trial)]

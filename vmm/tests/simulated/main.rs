@@ -123,6 +123,15 @@ fn holders_heads_waiters_and_anyone_are_taken_off_on_purpose() {
 }
 
 #[test]
+fn a_vcpu_descheduled_on_purpose_is_marked() {
+    // As many vCPUs as pCPUs, and no slice ends: a vCPU is off only by injection.
+    let off = deschedule(Target::Random, HowOften::PerSecond(5_000.0), us(100), None);
+    let config = simulated("skylake-8s", 2, 1).deschedule(off).form("tas", false);
+    let config = config.workload("selftest-preempted").slice(Duration::from_secs(1)).window(us(2000));
+    assert!(done(&config).acquisitions() > 0, "no vCPU was ever seen marked");
+}
+
+#[test]
 fn a_vcpu_that_goes_on_is_looked_at_within_its_later_slices() {
     // An arrival each 4 ms on each of two pCPUs, and slices of a millisecond that nothing ends.
     let how_often = HowOften::PerSecond(500.0);

@@ -45,6 +45,11 @@ fn late_stores_are_not_seen_unless_a_fence_follows() {
     assert_eq!(unseen(write_and_look(), Stores::Prompt), 0);
     assert!(unseen(write_and_look(), Stores::Late) > 10);
     assert_eq!(unseen(write_fence_and_look(), Stores::Late), 0);
+    // Its own store a CPU sees at once.
+    let mut bench = Bench::of_machine(1, with_stores("nehalem-2s", Stores::Late), write_and_look());
+    bench.start(0, CODE, DATA, DATA);
+    bench.start(1, CODE, DATA + 64, DATA);
+    assert_eq!(bench.finish(2)[0].2, 1);
 }
 
 /// Time of a CPU that stores to a line of each of these CPUs until all its stores are visible.
