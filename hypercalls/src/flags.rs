@@ -61,7 +61,7 @@ flags! {
         /// It rings [`PORT_POINT`](crate::PORT_POINT) at those points of its slow path that
         /// [`BootBlock::points`](crate::BootBlock::points) asks for.
         HAS_POINTS = 4;
-        /// It can be part of a structure that is made of locks: it is small and needs no token.
+        /// It can be part of a structure that is made of locks: it is small, needs no token, and is zeros when free.
         IS_PART = 5;
         /// Readers share it.
         HAS_READERS = 6;
