@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::allocator::counted::{Counted, by_this_thread};
 use crate::host::clock::Clock;
-use crate::host::error::RunError;
 use crate::host::{cpus, signal};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::Where;
@@ -242,54 +241,30 @@ fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
     assert_eq!(usual, Counted { mutexes: 1, clocks: 2, counters: 6, allocations: 0 });
 }
 
-/// Two guests with a vCPU each: one counts how often it is run, the other comes back with what `bad` says. `until` looks at the
-/// scheduler, at the guests and at the count now and then, and says when it has seen enough.
-fn beside_a_bad_one(
-    sched: Sched,
-    bad: fn() -> io::Result<Exit>,
-    until: impl Fn(&dyn Scheduler, &[GuestRun<'_>], u64) -> bool,
-) -> (bool, Vec<Option<RunError>>) {
-    let ground = Ground::new(Clock::Host);
-    let guest = |index: usize| {
-        let mut guest = ground.guest(1);
-        (guest.index, guest.first_vcpu) = (index, index as u32);
-        guest
-    };
-    let guests = [guest(0), guest(1)];
-    let runs = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&runs);
-    let good = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        spin(Duration::from_micros(100));
-        Ok(Exit::Yield(None))
-    };
-    let vcpus = vec![vec![Vcpu::new(0, good)], vec![Vcpu::new(0, bad)]];
-    let rules = Rules { sched, ..Rules::default() };
-    let enough = |scheduler: &dyn Scheduler| until(scheduler, &guests, runs.load(Ordering::Relaxed));
-    let (_, seen) = run_until(rules, &guests, vcpus, enough);
-    (seen, guests.iter().map(GuestRun::take_failure).collect())
-}
-
-#[test]
-fn a_panic_fails_the_run_of_a_runner_and_a_threads_guest() {
-    let panics = || panic!("made up to happen");
-    let (seen, failures) = beside_a_bad_one(Sched::Vmm, panics, |scheduler, _, _| scheduler.is_broken());
-    assert!(seen, "the run goes on without its runner");
-    let failure = failures[0].as_ref().map(ToString::to_string);
-    assert_eq!(failure.as_deref(), Some("a runner panicked: made up to happen"));
-    let (seen, failures) = beside_a_bad_one(Sched::Host, panics, |_, guests, _| guests[1].failed());
-    assert!(seen && failures[0].is_none(), "{failures:?}");
-    assert!(failures[1].as_ref().is_some_and(|failure| failure.to_string().contains("made up to happen")));
-}
-
 #[test]
 fn a_vcpu_that_cannot_run_ends_only_its_own_guest() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let (seen, failures) = beside_a_bad_one(
-            sched,
-            || Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            |scheduler, guests, runs| guests[1].failed() && runs > 100 && !scheduler.is_broken(),
-        );
+        let ground = Ground::new(Clock::Host);
+        let guest = |index: usize| {
+            let mut guest = ground.guest(1);
+            (guest.index, guest.first_vcpu) = (index, index as u32);
+            guest
+        };
+        let guests = [guest(0), guest(1)];
+        let runs = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&runs);
+        let good = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            spin(Duration::from_micros(100));
+            Ok(Exit::Yield(None))
+        };
+        let bad = || Err(io::Error::from_raw_os_error(libc::EFAULT));
+        let vcpus = vec![vec![Vcpu::new(0, good)], vec![Vcpu::new(0, bad)]];
+        let enough = |scheduler: &dyn Scheduler| {
+            guests[1].failed() && runs.load(Ordering::Relaxed) > 100 && !scheduler.is_broken()
+        };
+        let (_, seen) = run_until(Rules { sched, ..Rules::default() }, &guests, vcpus, enough);
+        let failures: Vec<_> = guests.iter().map(GuestRun::take_failure).collect();
         assert!(seen, "{sched:?}: the other guest does not go on: {failures:?}");
         assert!(failures[0].is_none(), "{sched:?}: {failures:?}");
         let failure = failures[1].as_ref().expect("it failed").to_string();
