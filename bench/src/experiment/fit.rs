@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_that_do_not_fit_or_make_as_many_vcpus_are_left_out() {
+    fn ratios_that_do_not_fit_or_are_alike_are_left_out() {
         let (many, close) = ("[grid]\nratio = [1, 2, 16, 32]", "[grid]\nratio = [1, 1.1, 1.5, 2]");
         let points = |ratio: u32| format!("[[point]]\nratio = {ratio}\n[[point]]\nratio = 32");
         let none = "nothing is left to run: choose fewer pCPUs with --cpus";

@@ -209,7 +209,7 @@ fn fixtures() -> String {
 }
 
 #[apply(trial)]
-fn what_cannot_be_is_refused_in_one_line_that_says_what_to_do() {
+fn what_cannot_be_is_refused_in_a_line_that_helps() {
     let (directory, long) = (fixtures(), "x".repeat(3000));
     let words = [
         ("{BOOT}", "run --kernel {DIR}/vmlinux"),

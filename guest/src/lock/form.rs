@@ -14,8 +14,8 @@ use crate::cpu::percpu::{boot, control};
 use crate::image::locks;
 use crate::lock::calls::{self, Calls, Token};
 use crate::lock::cost::{self, pair_ticks};
-use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Serving};
-use crate::lock::{object, part};
+use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, PART_BYTES, Serving};
+use crate::lock::object;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
@@ -80,7 +80,7 @@ impl Form {
         let entry = locks().get(boot().lock as usize);
         if entry.is_some_and(|it| LockFlags(it.flags).has(LockFlags::IS_PART)) {
             let bytes = self.calls.lock_bytes as usize;
-            assert!(bytes <= part::MOST_WORDS * size_of::<u32>() && is_clear(bytes), "no part");
+            assert!(bytes <= PART_BYTES && is_clear(bytes), "no part");
         }
         let pairs = &control.pair_ticks;
         // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.

@@ -17,9 +17,6 @@ use crate::lock::locks::NoLock;
 use crate::lock::platform::Guest;
 use crate::lock::registry::form_of_run;
 
-/// Most words of a lock that is a part.
-pub(crate) const MOST_WORDS: usize = 2;
-
 /// A lock of the run's kind, which has `WORDS` words.
 pub(crate) struct SiteLock<const WORDS: usize>([AtomicU32; WORDS]);
 

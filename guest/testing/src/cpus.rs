@@ -16,6 +16,8 @@ use std::{
 
 use haltkick_locks::{Activity, Event, Platform, Point};
 
+#[cfg(not(any(loom, shuttle)))]
+use crate::threads::until;
 use crate::threads::{self, Clock, Latch, draw};
 #[cfg(not(any(loom, shuttle)))]
 use crate::watchdog::{Signal, Watchdog};
@@ -326,16 +328,6 @@ impl Cpus {
         let events = Event::ALL.map(|event| format!("\n  {} {}", event.name(), self.events(event)));
         format!("CPUs: {}{}", cpus.join(" "), events.concat())
     }
-}
-
-/// Waits until `reached`, and sees what they have done before who were to come there.
-#[cfg(not(any(loom, shuttle)))]
-pub fn until(reached: impl Fn() -> bool) {
-    while !reached() {
-        threads::yield_now();
-    }
-    // Acquire: pairs with the Release of counters and activities.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
 }
 
 /// Once in `n` times, where answers are drawn; else `told`.

@@ -26,13 +26,13 @@ mod threads;
 #[cfg(not(any(loom, shuttle)))]
 mod watchdog;
 
-#[cfg(not(any(loom, shuttle)))]
-pub use cpus::until;
 pub use cpus::{Cpus, assert_reached};
 pub use plain::Plain;
 #[cfg(any(loom, shuttle))]
 pub use threads::play_once;
 #[cfg(shuttle)]
 pub use threads::try_schedules;
+#[cfg(not(any(loom, shuttle)))]
+pub use threads::until;
 #[cfg(not(any(loom, shuttle)))]
 pub use watchdog::Signal;

@@ -174,3 +174,13 @@ pub fn try_schedules(per_random: usize, model: impl Fn() + Send + Sync + 'static
     Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
     Runner::new(RandomScheduler::new(iterations / per_random), config).run(move || again());
 }
+
+/// Waits until `reached`, and sees what they have done before who were to come there.
+#[cfg(not(any(loom, shuttle)))]
+pub fn until(reached: impl Fn() -> bool) {
+    while !reached() {
+        yield_now();
+    }
+    // Acquire: pairs with the Release of counters and activities.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+}

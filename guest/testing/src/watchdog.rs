@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use crate::threads::until;
+
 /// Something that happens once, in one thread, and that others wait for. It stays until the process ends, so that hooks may copy it.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal(&'static AtomicBool);
@@ -32,7 +34,7 @@ impl Signal {
 
     /// Waits for it.
     pub fn await_it(&self) {
-        crate::until(|| self.given());
+        until(|| self.given());
     }
 }
 
