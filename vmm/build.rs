@@ -68,7 +68,7 @@ fn main() {
     compile(&root, &root.join("vmm/src/image/small.S"), &out_dir.join("small.o"));
 }
 
-/// The files that the image was made of, by Cargo's list beside it (`image: source source ...`). They are watched, and the manifests of
+/// The files that the image was made of, by Cargo's list next to it (`image: source source ...`). Cargo watches them and the manifests of
 /// their crates. Not the whole folder `guest`: an edit of a test or a page there would compile this crate, and all that use it, anew.
 fn made_of(root: &Path, image: &Path) -> Vec<String> {
     let list = std::fs::read_to_string(image.with_extension("d")).expect("Cargo lists the image's sources");

@@ -434,7 +434,7 @@ mod tests {
         completed(given(text)).unwrap()
     }
 
-    /// What is known where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
+    /// Facts of a run where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
     fn known(
         scatter: f64,
         blocks: u32,

@@ -1,4 +1,4 @@
-//! What a guest says on its console, and the result of a run with it: figures, in lines `haltkick: name=value unit`, or the record of a
+//! Lines of a guest's console, and the result of a run with it: figures, in lines `haltkick: name=value unit`, or the record of a
 //! workload inside a Linux guest, in parts:
 //!
 //! ```text

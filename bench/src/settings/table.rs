@@ -38,7 +38,7 @@ const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST_SLICE: Duration = Duration::from_micros(50);
 const LONGEST_SLICE: Duration = Duration::from_millis(100);
 
-/// What runs a guest, on which CPUs, under which scheduler.
+/// Settings of the machine: engine, CPUs, scheduler.
 const MACHINE: &[Setting] = &[
     word(
         "engine",

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use super::symbols::Inflated;
 
-/// A program's file without sections: debug information is given beside it.
+/// A program's file without sections: a test gives its debug information apart.
 pub(crate) const ELF: [u8; 64] = {
     let mut file = [0; 64];
     [file[0], file[1], file[2], file[3], file[4], file[5], file[6]] = *b"\x7fELF\x02\x01\x01";

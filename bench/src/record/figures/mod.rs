@@ -235,7 +235,7 @@ impl Figure {
     }
 }
 
-/// What a run of our own guest was asked, and what came of it.
+/// A run of our own guest: its settings and its outcome.
 pub(crate) struct OfOurs<'a> {
     asked: OurGuest<'a>,
     outcome: &'a Outcome,
@@ -244,7 +244,7 @@ pub(crate) struct OfOurs<'a> {
     pub(crate) times: Vec<Times<'a>>,
 }
 
-/// What came of a run of a Linux guest.
+/// The outcome of a run of a Linux guest.
 pub(crate) struct OfLinux<'a> {
     pub(crate) outcome: &'a LinuxOutcome,
     pub(crate) found: &'a Found,

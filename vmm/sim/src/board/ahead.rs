@@ -28,7 +28,7 @@ pub(super) const MOST_BYTES: usize =
 /// Rounds in a row that are looked into, whether others are like them; of those that follow, one in how many.
 const LOOKS: (u32, u32) = (16, 64);
 
-/// Where a CPU stands behind a PAUSE, when, and with how many instructions completed.
+/// A CPU's place behind a PAUSE, the time there, and the instructions completed by then.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) stand: Stand,

@@ -467,7 +467,7 @@ impl<M: Memory> Fabric<M> {
         if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now, self.time_ps(now));
         }
-        // Those that the CPU has woken come first.
+        // CPUs that this one has woken come first.
         let has_told = self.running.part_told || self.running.told.is_some_and(|told| told < now);
         match access {
             _ if has_told => self.stop(now, Why::Turn),
