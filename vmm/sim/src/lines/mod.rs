@@ -99,7 +99,7 @@ impl State {
     /// Thread of the core that wrote it last; its siblings have to get it from there once.
     const WRITER: u32 = 22;
     const MOVED: u32 = 37;
-    /// Bits that are clear in a line that only one CPU has ever had, see [`Lines::own`].
+    /// Bits that say whether one CPU alone has ever had a line, and which, see [`Lines::own`].
     const OWN: u64 = Self::MANY | Self::MANY << Self::FIRST | Self::PUBLIC | Self::UNDER_WAY | Self::WATCHED;
     /// A tick is this power of two in picoseconds: about a microsecond.
     const TICK: u32 = 20;
