@@ -9,7 +9,7 @@ use haltkick_hypercalls::{
     BootBlock, CPU_OFFSET, Control, ENTRIES_ROW_BYTES, Oracle, SELF_OFFSET, StealTime, VcpuArea,
 };
 
-/// Set once by each vCPU at entry, always to the same value.
+/// Set by each vCPU at entry, always to the same value; by the boot CPU alone where it starts the others.
 static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(null::<BootBlock>().cast_mut());
 
 /// Remembers the boot block.
@@ -17,14 +17,14 @@ static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(null::<BootBlock>().cast_mut(
 /// # Safety
 /// `boot` must be the address that the VMM passed at entry: a [`BootBlock`] that never changes.
 pub(crate) unsafe fn init(boot: *const BootBlock) {
-    // Relaxed: every vCPU stores the same value before it loads it.
+    // Relaxed: every vCPU stores the same value before it loads it, or is started by an interrupt after the store.
     BOOT.store(boot.cast_mut(), Ordering::Relaxed);
 }
 
 /// The settings of this run.
 #[inline(always)]
 pub(crate) fn boot() -> &'static BootBlock {
-    // SAFETY: `init` ran first on this vCPU and its caller vouched for the pointer.
+    // SAFETY: `init` ran first, on this vCPU or on the one that started it, and its caller vouched for the pointer.
     unsafe { &*BOOT.load(Ordering::Relaxed) }
 }
 

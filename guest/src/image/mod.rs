@@ -56,7 +56,7 @@ pub(crate) fn locks() -> &'static [Descriptor] {
     unsafe { table(&raw const __haltkick_locks_start, &raw const __haltkick_locks_end) }
 }
 
-/// Its workloads.
+/// The image's workloads.
 pub(crate) fn workloads() -> &'static [Descriptor] {
     // SAFETY: as above, with `workload!`.
     unsafe { table(&raw const __haltkick_workloads_start, &raw const __haltkick_workloads_end) }

@@ -74,15 +74,6 @@ pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
     unsafe { RwLock::write_unlock(at::<K>(lock), K::domain(), unpack(token)) }
 }
 
-/// Acquires a lock of kind `K` if that needs no waiting.
-///
-/// # Safety
-/// As for [`lock`].
-pub(crate) unsafe fn try_lock<K: Kind>(lock: *const ()) -> Option<Token> {
-    // SAFETY: the caller's promise.
-    RwLock::try_write(unsafe { at::<K>(lock) }, K::domain()).map(pack)
-}
-
 /// Acquires a lock of kind `K` for reading; called by sites.
 ///
 /// # Safety
@@ -207,21 +198,19 @@ pub(crate) fn with_lock(index: usize, section: impl FnOnce()) {
 /// Acquires the lock at an address.
 ///
 /// # Safety
-/// A lock of the run's kind lies at `lock`, for as long as the guest lives.
+/// A lock of the run's kind, which needs no token, lies at `lock`, for as long as the guest lives.
 #[inline(always)]
-pub(crate) unsafe fn lock_at(lock: *const ()) -> Token {
-    let (low, high);
-    call!(0, OPERATION_LOCK, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
-    Token(low, high)
+pub(crate) unsafe fn lock_at(lock: *const ()) {
+    call!(0, OPERATION_LOCK, in("rdi") lock,);
 }
 
 /// Releases the lock at an address.
 ///
 /// # Safety
-/// As for [`lock_at`], which has returned this token, and it has not been used since.
+/// As for [`lock_at`], by which the calling vCPU has acquired this lock.
 #[inline(always)]
-pub(crate) unsafe fn unlock_at(lock: *const (), token: Token) {
-    call!(1, OPERATION_UNLOCK, in("rdi") lock, in("rsi") token.0, in("rdx") token.1,);
+pub(crate) unsafe fn unlock_at(lock: *const ()) {
+    call!(1, OPERATION_UNLOCK, in("rdi") lock,);
 }
 
 /// Does `section` while the calling vCPU holds lock number `index`, if `take` gets it at once; says whether. For locks without a

@@ -6,16 +6,17 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
     COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, LockFlags, MAX_LOCKS,
-    MAX_VCPUS, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+    MAX_VCPUS, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, WorkloadFlags,
 };
 use haltkick_locks::{Domain, Queues, RwLock};
 
 use crate::cpu::percpu::{boot, control};
 use crate::image::locks;
-use crate::lock::calls::{self, Calls, Token};
+use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, PART_BYTES, Serving};
 use crate::lock::object;
+use crate::lock::registry::workload_flags_of_run;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
@@ -24,8 +25,6 @@ pub(crate) struct Form {
     install: fn(&Calls),
     /// Measures an uncontended pair, compiled into its caller; `None`: its code comes from elsewhere. After `install`.
     pair_ticks: Option<fn() -> u64>,
-    /// Acquires the lock at an address if that needs no waiting; `None`: its code comes from elsewhere.
-    pub(crate) try_lock: Option<unsafe fn(*const ()) -> Option<Token>>,
     /// How page faults are served in such a run.
     pub(crate) faults: Option<Serving>,
 }
@@ -52,7 +51,6 @@ impl Form {
                 let lock = unsafe { first::<K::Lock>() };
                 pair_ticks(|| RwLock::write_unlock(lock, K::domain(), RwLock::write(lock, K::domain())))
             }),
-            try_lock: Some(calls::try_lock::<K>),
             faults: K::FAULTS,
         }
     }
@@ -68,7 +66,6 @@ impl Form {
                 publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
             },
             pair_ticks: None,
-            try_lock: None,
             faults: Some(MMAP_SEM),
         }
     }
@@ -78,9 +75,12 @@ impl Form {
         let control = control();
         (self.install)(&self.calls);
         let entry = locks().get(boot().lock as usize);
-        if entry.is_some_and(|it| LockFlags(it.flags).has(LockFlags::IS_PART)) {
+        let is_part = entry.is_some_and(|it| LockFlags(it.flags).has(LockFlags::IS_PART));
+        let needs_parts = workload_flags_of_run().has(WorkloadFlags::NEEDS_PARTS);
+        assert!(is_part || !needs_parts, "the VMM checked that the lock can be a part");
+        if is_part {
             let bytes = self.calls.lock_bytes as usize;
-            assert!(bytes <= PART_BYTES && is_clear(bytes), "no part");
+            assert!(bytes <= PART_BYTES && is_clear(bytes), "a part is small, and zeros when free");
         }
         let pairs = &control.pair_ticks;
         // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.

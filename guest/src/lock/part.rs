@@ -1,7 +1,7 @@
 //! The lock of the run as a part of other structures of this guest: grant tables, queues of reader-writer locks.
 //!
 //! Such a structure has locks by the thousand, embedded in it, so it takes those that are small, need no token and are zeros when
-//! free (`IS_PART`). It is compiled once for all of them and calls them as a kernel calls its spinlock: a function with one site.
+//! free (`IS_PART`). It is compiled once for each size of theirs, and calls them at sites, as sections do.
 #![expect(unsafe_code, reason = "locks whose kind the run decides")]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use haltkick_locks::Lock;
 
 use crate::cpu::percpu::{boot, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::calls::{self, Token};
+use crate::lock::calls;
 use crate::lock::kind::Kind;
 use crate::lock::locks::NoLock;
 use crate::lock::platform::Guest;
@@ -27,24 +27,23 @@ impl<const WORDS: usize> SiteLock<WORDS> {
 }
 
 impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
-    type Token = Token;
+    type Token = ();
 
     #[inline(always)]
-    fn lock(&self, _: &Guest) -> Token {
-        // SAFETY: zeros are a free lock of the run's kind, see `Form::prepare`; structures live as long as the guest.
+    fn lock(&self, _: &Guest) {
+        // SAFETY: `WORDS` is at least `words()`, and so many zeros are a free lock of the run's kind, which needs no token:
+        // `Form::prepare` has checked that. Structures live as long as the guest.
         unsafe { calls::lock_at(self.address()) }
     }
 
-    fn try_lock(&self, _: &Guest) -> Option<Token> {
-        let try_lock = form_of_run().try_lock?;
-        // SAFETY: as in `lock`, and the function is of that kind.
-        unsafe { try_lock(self.address()) }
+    fn try_lock(&self, _: &Guest) -> Option<()> {
+        unreachable!("no structure of this guest tries")
     }
 
     #[inline(always)]
-    fn unlock(&self, _: &Guest, token: Token) {
-        // SAFETY: as in `lock`, which has returned the token.
-        unsafe { calls::unlock_at(self.address(), token) }
+    fn unlock(&self, _: &Guest, (): ()) {
+        // SAFETY: as in `lock`, by which this vCPU has acquired it.
+        unsafe { calls::unlock_at(self.address()) }
     }
 }
 

@@ -123,7 +123,7 @@ unsafe extern "C" {
 
 /// The code of this run's lock: one of the image's own, or one that was linked behind it.
 pub(crate) fn form_of_run() -> Form {
-    // SAFETY: as above: `lock!` puts the code of each lock there, in the order of the descriptors.
+    // SAFETY: the section's ends; only `lock!` puts anything there: the code of each lock, in the order of the descriptors.
     let codes: &[LockCode] =
         unsafe { table(&raw const __haltkick_code_start, &raw const __haltkick_code_end) };
     let paravirt = boot().flags.has(BootFlags::PARAVIRT);
@@ -134,7 +134,7 @@ pub(crate) fn form_of_run() -> Form {
 }
 
 pub(crate) fn workload_of_run() -> fn() {
-    // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
+    // SAFETY: as above: only `workload!` puts anything there, a function for each, in the order of the descriptors.
     let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
     run[boot().workload as usize]
 }

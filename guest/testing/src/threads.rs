@@ -175,7 +175,7 @@ pub fn try_schedules(per_random: usize, model: impl Fn() + Send + Sync + 'static
     Runner::new(RandomScheduler::new(iterations / per_random), config).run(move || again());
 }
 
-/// Waits until `reached`, and sees what they have done before who were to come there.
+/// Waits until `reached`. The caller then sees what the other threads did before.
 #[cfg(not(any(loom, shuttle)))]
 pub fn until(reached: impl Fn() -> bool) {
     while !reached() {

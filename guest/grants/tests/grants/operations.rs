@@ -180,6 +180,7 @@ fn a_full_pin_counter_refuses_one_more<S: Scheme>(world: &World<S>, vcpu: &Vcpu)
     assert_eq!(world.map(vcpu, MAPPER, to_map(0, HOST_MAP)), Err(Status::GeneralError));
     let other_counter = world.map(vcpu, MAPPER, to_map(0, DEVICE_MAP)).unwrap();
     unmap(world, vcpu, &handles);
+    assert_eq!(vcpu.counted(Counter::Invalidate), 8, "one for each 32 of 255");
     unmap(world, vcpu, &[other_counter]);
 }
 
