@@ -163,6 +163,8 @@ mod tests {
         assert_eq!(estimate_ratio(&[100.0; 4].map(rate), &[0.5; 4].map(rate)), None);
         assert!(rate(10.0).over(rate(0.5)).is_floor);
         assert_eq!(rate(10.0).over(rate(5.0)), rate(2.0));
+        let none_counted = Rate { resolution: 2.0, ..rate(0.5) };
+        assert_eq!([1e9, 0.0].map(|ns| Rate::counted(0.0, ns)), [Some(none_counted), None]);
     }
 
     /// The interval in sections, of `runs` runs that all count eight.

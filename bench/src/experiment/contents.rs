@@ -1,5 +1,5 @@
-//! Contents of an experiment file, once it is read: its keys that boot a kernel, bounds of others, and all that is set. Which other keys
-//! there are, the schema says.
+//! Contents of an experiment file, once it is read: its keys that boot a kernel, bounds of others, and all that is set. The schema has
+//! the other keys.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -17,8 +17,8 @@ pub(crate) enum CpuChoice {
     Word(&'static str, u32),
 }
 
-/// In this order: all that the process may use, siblings included; one of each core, by either of two words; the cores of a node; those
-/// that share the last level of cache, counted by their lowest CPU; those that the kernel's `isolcpus` names.
+/// Words for all CPUs that the process may use, siblings included; for one of each core (two words); for the cores of a node; for those
+/// that share the last level of cache, counted by their lowest CPU; and for those that the kernel's `isolcpus` names.
 const WORDS: [&str; 6] = ["all", "cores", "no-smt", "node:", "llc:", "isolated"];
 
 impl FromStr for CpuChoice {

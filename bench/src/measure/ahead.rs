@@ -46,7 +46,7 @@ struct AheadQueue {
     /// Runs that threads are making.
     under_way: BTreeMap<Key, Arc<VirtualTime>>,
     done: BTreeMap<Key, Made>,
-    /// How many more may begin. The run that the session waits for is the first of those that wait, and brings its own room.
+    /// Number of further runs that may begin. The run that the session waits for comes first, and brings its own room.
     room: usize,
     /// No further run is made: the session has ended.
     ended: bool,

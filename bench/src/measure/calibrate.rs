@@ -259,7 +259,7 @@ mod tests {
             assert_eq!((given[0].2, measured), (rate, 0));
         }
         assert_eq!(given(&plan, &records, "host-c").1, 1);
-        // Nor that of cells that ask for another ring.
+        // A record calibrates no cell that asks for another ring.
         let plan = mixed();
         let mut records = world(("host-a", 55)).records(&plan);
         records.retain(|record| record.placed().cell_id == "third");

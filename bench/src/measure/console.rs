@@ -19,7 +19,7 @@ use crate::record::{Record, Warning};
 use crate::results::directory::read_record;
 use crate::text::exit::Exit;
 
-/// How a line begins that tells a figure.
+/// Beginning of a line that tells a figure.
 const PREFIX: &str = "haltkick: ";
 const LONGEST_LINE: usize = 256;
 const LONGEST_UNIT: usize = 32;
@@ -82,7 +82,7 @@ fn parts(said: &str) -> Result<(&str, f64, &str), String> {
     Ok((name, value, unit))
 }
 
-/// How all lines of a workload inside begin.
+/// Beginning of all lines of a workload inside.
 const LINE: &str = "haltkick-inside";
 const PART: &str = "haltkick-inside| ";
 const EXIT: &str = "haltkick-inside: exit code ";
@@ -111,7 +111,7 @@ pub(crate) fn lines(output: &str, exit: i32) -> String {
     text
 }
 
-/// Whether a line is one of these, and so none for people.
+/// Whether a line is one of a workload inside, and so none for people.
 pub(crate) fn is_ours(line: &str) -> bool {
     line.starts_with(LINE)
 }

@@ -265,15 +265,14 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
     }
 }
 
-/// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so none keeps a control character but the ends
-/// of lines.
+/// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so each is as [`clean`] returns it.
 pub(crate) fn clean_json(text: &str) -> serde_json::Result<Value> {
     let mut value = serde_json::from_str(text)?;
     clean_value(&mut value, clean);
     Ok(value)
 }
 
-/// Has each text and name in `value` as `clean` returns it.
+/// Replaces each text and name in `value` by what `clean` makes of it. Plain ones stay as they are.
 pub(super) fn clean_value(value: &mut Value, clean: fn(&str) -> String) {
     match value {
         Value::String(text) if !is_plain(text) => *text = clean(text),
@@ -289,7 +288,7 @@ pub(super) fn clean_value(value: &mut Value, clean: fn(&str) -> String) {
     }
 }
 
-/// Whether nothing in it needs a closer look: hardly any text of a file has other bytes, and bytes are looked at fast.
+/// Whether a text is printable ASCII, as nearly all texts of a file are: it needs no cleaning, and bytes are looked at fast.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_control())
 }

@@ -290,7 +290,7 @@ pub(crate) fn spin_threshold(text: &str) -> Result<(Duration, u32), String> {
 
 /// `holder,rate=100,for=2ms,at=handed-over`: which vCPUs to stop on purpose; or none, so that an arm can go without.
 pub(crate) fn deschedule(text: &str) -> Result<Option<Deschedule>, String> {
-    /// Unless told otherwise: often enough to be seen, seldom enough to leave the guest its work.
+    /// Defaults: often enough to be seen, and seldom enough to leave the guest its work.
     const DEFAULT: (HowOften, Duration) = (HowOften::PerSecond(100.0), Duration::from_millis(1));
     if text == "none" {
         return Ok(None);

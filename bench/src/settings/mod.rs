@@ -176,7 +176,7 @@ impl Value {
         text
     }
 
-    /// The value as a type. One that its setting does not read is a fault of the table, which any resolved setting brings to light.
+    /// The value as a type. One that its setting does not read is a fault of the table, which a test brings to light.
     pub(crate) fn to<T: FromStr>(&self) -> T {
         self.text().parse().unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_is_in_csv_and_summary_under_one_name() {
+    fn every_figure_is_in_csv_summary_and_schema_under_one_name() {
         let plan = Sketch::new().arm("a", "tas").plan(2);
         let mut records = World::new(1).records(&plan);
         let rows = || FIGURES.iter().filter(|row| !row.name.contains('*'));
@@ -153,7 +153,11 @@ mod tests {
         }
         let found = Summary::new(&plan.outline, &records);
         let (runs, estimates) = (runs(&plan.outline, &records), super::summary(&found));
+        let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
         for row in rows() {
+            let told = &schema["$defs"]["Figures"]["properties"][row.name]["description"];
+            let unit = format!("Unit: {}.", row.unit.word());
+            assert!(told.as_str().is_some_and(|told| told.ends_with(&unit)), "{}: {told}", row.name);
             let line = format!(",{},", row.name);
             assert!(runs.contains(&line), "{}", row.name);
             assert_eq!(estimates.contains(&line), row.center.is_some(), "{}", row.name);

@@ -107,7 +107,7 @@ fn each_arms_first_run_keeps_its_timeline_for_the_report() {
     assert!(page.contains("Where each vCPU was") && page.contains("<title>mcs: on a pCPU</title>"));
 }
 
-/// Whatever vCPUs say of themselves: their sums go beyond what a number holds.
+/// Sums of what vCPUs say of themselves go beyond what a number holds.
 #[apply(trial)]
 fn counts_as_great_as_a_number_holds_are_reported_like_others() {
     let results = results("great");

@@ -146,7 +146,9 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
 fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
     let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
     let object = compiled(&scratch("object-broken"), "broken", &source)?;
-    let checked = ends(5, &format!("check {object}")).says(&["is broken: mutual exclusion violated"]);
+    let checked = ends(5, &format!("check {object} --format ktap"))
+        .says(&["is broken: mutual exclusion violated"])
+        .prints(&["KTAP version 1\n1..", "\nnot ok "]);
     let again = checked.err.lines().find_map(|line| line.trim_start().strip_prefix("haltkick run "));
     ends(5, &format!("run {}", again.expect("how to see it again")));
     Ok(())

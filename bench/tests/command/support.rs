@@ -322,7 +322,7 @@ ratio = 2
 /// Cells of one block: at each ratio a lock-free one and two arms, and the second half of the A/A pair.
 pub(crate) const CELLS_PER_BLOCK: usize = 7;
 
-/// That experiment on two simulated CPUs: needs no KVM.
+/// The tiny experiment on two simulated CPUs, which needs no KVM.
 pub(crate) fn simulated() -> String {
     let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"\nwindow = \"1ms\"";
     TINY.replace("window = \"10ms\"", machine)

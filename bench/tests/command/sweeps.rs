@@ -134,6 +134,7 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
         ("--load-to lock-share=30%:", "write lock-share=PERCENT:ARM, such as lock-share=23%:ticket"),
         ("--load-to 30%:ticket", "write lock-share=PERCENT:ARM, such as lock-share=23%:ticket"),
         ("--load-to lock-share=100%:ticket", "'100%' is not below 100%"),
+        ("--load-to lock-share=23:ticket", "write a percentage, such as 2%"),
         ("--load-to lock-share=99.9%:ticket", "does not spend 99.9 % of its time in locks"),
         (&format!("{load} --vary slice=1ms,2ms"), "is run at several settings"),
         (&format!("{load} --workload line-add"), "does not tell the time in locks"),

@@ -73,7 +73,8 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// `arm` over `baseline` in each block that has both, on one host; `of_control`: the arm's runs are those of the A/A pair's second half.
+    /// Pairs of `arm` over `baseline`, one for each block that has both on one host. With `of_control` the arm's runs are those of the
+    /// A/A pair's second half.
     ///
     /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
     pub(super) fn pairs(

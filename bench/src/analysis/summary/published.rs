@@ -212,7 +212,7 @@ const MOST_BLOCKS: f64 = 10_000.0;
 impl Agreement {
     /// Compares `ours` with what was `published`, once or several times. All of it must lie within this share of that. Shares have no
     /// direction, and the first that was published counts.
-    pub(crate) fn of(published: &[f64], within: f64, ours: Option<&Estimate>, is_share: bool) -> Self {
+    fn of(published: &[f64], within: f64, ours: Option<&Estimate>, is_share: bool) -> Self {
         let both = ours.and_then(|ours| Some((ours, ours.interval?, *published.first()?)));
         let Some((ours, interval, first)) = both else { return Self::NoFigure };
         let published = if is_share { &published[..1] } else { published };

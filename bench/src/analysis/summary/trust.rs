@@ -29,7 +29,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
-/// `3 of 8`: how many of these runs, or pairs, are invalid, if that is more than the estimate of them all bears.
+/// Number of invalid runs, or pairs, as `3 of 8`; none if the estimate of them all bears so many.
 pub(crate) fn too_many_of(valid: &[bool]) -> Option<String> {
     let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
     are_too_many(spoiled, valid.len()).then(|| format!("{spoiled} of {}", valid.len()))

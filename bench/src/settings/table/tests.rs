@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::settings::row::Apply;
 
 fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
     named_rows().filter(|setting| is_one(setting)).map(|setting| setting.name).collect()
@@ -80,6 +81,13 @@ fn every_value_is_written_as_it_is_read() {
             for text in [read, written] {
                 let value = setting.read(text).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
                 assert_eq!(value.to_string(), written, "{}", setting.name);
+                // It is applied in the notation in which it was read.
+                let mut run = Run::default();
+                match setting.apply {
+                    Apply::Run(apply) => apply(&mut run, &value),
+                    Apply::Ours(apply) => apply(run.guests[0].ours_mut().unwrap(), &value),
+                    Apply::Combined => {}
+                }
             }
         }
     }

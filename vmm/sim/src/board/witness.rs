@@ -68,7 +68,7 @@ pub type Watching = Rc<RefCell<dyn Witness>>;
 const PAGE: u64 = 4096;
 
 impl Step {
-    /// An access to a line that more than one core has used. Lines of the stack's page do not count.
+    /// Notes an access to a line that more than one core has used. Lines of the stack's page do not count.
     pub(super) fn note(&mut self, address: u64, access: Access) {
         if address / PAGE != self.rsp / PAGE {
             self.shared = self.shared.max(Some(access));

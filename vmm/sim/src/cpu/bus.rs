@@ -26,7 +26,7 @@ impl Access {
     }
 }
 
-/// An access is not done now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
+/// Refusal: an access is not done now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
 /// for the accesses of the same instruction that were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;

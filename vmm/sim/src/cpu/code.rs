@@ -82,8 +82,8 @@ impl<B> Default for Code<B> {
 }
 
 impl<B: Bus> Code<B> {
-    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`: the driver has
-    /// them go on elsewhere.
+    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`: the
+    /// driver has them go on elsewhere.
     pub fn watch(&mut self, address: u64) {
         self.watched.insert(address);
         for page in 0..self.pages.len() {

@@ -141,7 +141,7 @@ pub struct Cpu {
     pub(crate) nmi: u8,
 }
 
-/// How often something has happened while a CPU had completed this many instructions.
+/// Count of events that holds while a CPU has completed this many instructions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Since {
     pub(crate) instructions: u64,

@@ -422,9 +422,9 @@ impl Lines {
         is_siblings
     }
 
-    /// `cpu` needs a line that its core has not, or not so. `for_store` comes back with the answer. Returns when the transfer ends, which has
-    /// begun: the caller calls [`Lines::complete`] then. `None`: the request waits for others, and that of one of them says when it will
-    /// have been served.
+    /// `cpu` needs a line that its core has not, or not so. `for_store` comes back with the answer. Returns when the transfer ends, which
+    /// has begun: the caller calls [`Lines::complete`] then. `None`: the request waits for others, and [`Lines::complete`] of one of them
+    /// says when it will have been served.
     pub(crate) fn request(
         &mut self,
         now_ps: u64,

@@ -279,7 +279,12 @@ mod tests {
             (
                 "socket-ns",
                 "socket-ns = { value = 1, source = \"rumour\" }",
-                "`rumour` is not among [sources]",
+                "line.socket-ns: source `rumour` is not among [sources]: ",
+            ),
+            (
+                "hops-ns",
+                "hops-ns = [{ value = 1, source = \"rumour\" }]",
+                "line.hops-ns: source `rumour` is not among [sources]: ",
             ),
             ("socket-ns", "socket-ns = 47", "expected { value = ..., source"),
             ("instruction-ns", "instruction-ns = { value = 0, source = \"E\" }", "time would stand still"),

@@ -16,7 +16,7 @@ const MULTIPLICATIONS: usize = 4;
 /// Instructions in a round.
 pub(crate) const ROUND: u64 = MULTIPLICATIONS as u64 + 2;
 
-/// A loop that was found.
+/// A loop that stands for work, as it was found in code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkLoop {
     /// Address of its first instruction.
@@ -202,6 +202,13 @@ mod tests {
         for limits in [BY_TIME, BY_NUMBER] {
             assert_eq!(first_exit(&mut entered(limits), 50_001), None);
             assert!(first_exit(&mut entered(limits), 50_000).is_some());
+            // Rounds that a parked CPU skips are none either: the last one begins a loop.
+            let mut filter = entered(limits);
+            assert!(!filter.pause(0));
+            assert_eq!(filter.exits_after(60_000), None);
+            filter.skip(9, 60_000);
+            let closer = (1..100_u64).find(|round| filter.pause(540_000_u64 + round * 40_000));
+            assert_eq!(closer, first_exit(&mut entered(limits), 40_000));
         }
         let mut filter = entered(BY_TIME);
         assert!((0..30).all(|round| !filter.pause(round * 40_000)));

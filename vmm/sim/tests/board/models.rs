@@ -45,7 +45,7 @@ fn late_stores_are_not_seen_unless_a_fence_follows() {
     assert_eq!(unseen(write_and_look(), Stores::Prompt), 0);
     assert!(unseen(write_and_look(), Stores::Late) > 10);
     assert_eq!(unseen(write_fence_and_look(), Stores::Late), 0);
-    // Its own store a CPU sees at once.
+    // A CPU sees its own store at once.
     let mut bench = Bench::of_machine(1, with_stores("nehalem-2s", Stores::Late), write_and_look());
     bench.start(0, CODE, DATA, DATA);
     bench.start(1, CODE, DATA + 64, DATA);

@@ -275,6 +275,9 @@ fn a_parked_waiter_exits_at_the_pause_at_which_it_would_have() {
                 let parked = exits(program, true, iterations, longest);
                 assert_eq!(parked, exits(program, false, iterations, longest), "{iterations} iterations");
                 assert!(iterations < 3000 || !parked.0.is_empty(), "{parked:?}");
+                // The doubled limits hold.
+                assert!(iterations < 20_000 || parked.0.len() > 2, "{parked:?}");
+                assert!(parked.0.windows(3).all(|at| at[2] - at[1] > at[1] - at[0]), "{parked:?}");
             }
         }
     }

@@ -53,7 +53,7 @@ impl Simulated {
         }
         let mut registers = tables::registers(true, CODE, 2);
         (registers.system.selectors, registers.system.gs_base) = (selectors, MEMORY);
-        // An exception that no gate leads to a handler ends the run.
+        // No gate is left: the first exception ends the run.
         registers.system.idt.limit = 0;
         Self { machine: Machine(ram), code: Code::default(), cpu: Cpu::new(0, &registers), length: 0 }
     }

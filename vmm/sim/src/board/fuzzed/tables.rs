@@ -1,4 +1,5 @@
-//! Page tables, descriptors and registers of a CPU that takes exceptions. The tests of boards compile this file, too.
+//! Page tables, descriptors and registers of a CPU that takes exceptions. Tests of boards, and of single
+//! instructions, compile this file, too.
 
 use super::{Memory, Registers, System, Table};
 
