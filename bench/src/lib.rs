@@ -72,8 +72,9 @@ fn refuse() -> ! {
 
 /// `exit`, or what git does not take for a bad commit.
 fn unless_it_bisects(exit: Exit) -> Exit {
-    let bisects = std::env::args_os().nth(1).is_some_and(|word| word == "bisect");
-    if bisects { Exit::EndsBisection } else { exit }
+    // Options that all commands have come first at times; none of them has a value.
+    let command = std::env::args_os().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    if command.is_some_and(|word| word == "bisect") { Exit::EndsBisection } else { exit }
 }
 
 /// Makes a panic of any thread the end of the process: the others would wait forever for what that thread had in its hands.

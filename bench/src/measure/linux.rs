@@ -166,7 +166,7 @@ pub(crate) fn boot(
     Ok(RunResult { found, heard, inside })
 }
 
-/// Locks a mutex, poisoned or not: what it holds stays good in a panic, since lines are added, or not.
+/// Locks a mutex; a panic has ended the process, but for tests.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

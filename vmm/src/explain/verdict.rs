@@ -256,11 +256,16 @@ mod tests {
         LockState { owner, entered: 1, heads, waiters, ..LockState::default() }
     }
 
-    /// The cause and the vCPU at fault. vCPUs and locks are numbered by their places.
-    fn judge(mut vcpus: Vec<VcpuState>, mut locks: Vec<LockState>) -> (Cause, Option<u32>) {
+    /// The verdict. vCPUs and locks are numbered by their places.
+    fn judged(mut vcpus: Vec<VcpuState>, mut locks: Vec<LockState>) -> Verdict {
         vcpus.iter_mut().zip(0..).for_each(|(vcpu, number)| vcpu.vcpu = number);
         locks.iter_mut().zip(0..).for_each(|(lock, number)| lock.lock = number);
-        let verdict = verdict(&RunError::NoProgress(String::new()), None, &vcpus, &locks);
+        verdict(&RunError::NoProgress(String::new()), None, &vcpus, &locks)
+    }
+
+    /// The cause and the vCPU at fault.
+    fn judge(vcpus: Vec<VcpuState>, locks: Vec<LockState>) -> (Cause, Option<u32>) {
+        let verdict = judged(vcpus, locks);
         (verdict.cause, verdict.vcpu)
     }
 
@@ -340,5 +345,6 @@ mod tests {
         ] {
             assert_eq!(judge(vcpus.clone(), locks), expected, "{vcpus:?}");
         }
+        assert_eq!(judged(chain(), of_chain(None)).lock, Some(1), "the lock at the chain's end");
     }
 }

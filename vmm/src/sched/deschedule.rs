@@ -289,4 +289,17 @@ mod tests {
             assert!(expected.contains(&taken), "{taken}: {how_often:?} at {point:?}, passes {passes:?}");
         }
     }
+
+    #[test]
+    fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
+        let mut injector = injector(HowOften::PerSecond(1e6), None);
+        let due = injector.alarm().unwrap();
+        assert_eq!(injector.takes(Activity::Holder, due - 1), None);
+        assert_eq!(injector.takes(Activity::Waiter, due), None);
+        let again = injector.alarm().unwrap();
+        assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
+        let taken = injector.takes(Activity::Holder, due + 1);
+        assert_eq!(taken, Some(1_000_000), "an exit for another reason will do");
+        assert!(injector.alarm().unwrap() > due);
+    }
 }

@@ -209,6 +209,12 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() {
 fn what_is_no_object_is_refused() {
     refuses(Path::new("/no/such/lock.o"), &["cannot be read"]);
     refuses(Path::new("/no/such/lock.c"), &["there is no such file"]);
+    let broken = scratch("broken.c");
+    std::fs::write(&broken, "int x = y;").unwrap();
+    // A compiler says more than one line.
+    let refused = link(&broken).expect_err("it is broken").to_string();
+    let has = |words: &str| refused.contains(words);
+    assert!(has("is not compiled by ") && has("error") && has("broken.c"), "{refused}");
     for other in ["/dev/zero", "/"] {
         refuses(Path::new(other), &["no regular file"]);
     }

@@ -169,7 +169,7 @@ impl Spool {
             return;
         }
         self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A sink that has panicked takes no more.
+        // A test whose sink has panicked goes on.
         _ = self.lines.as_ref().map(|lines| lines.send(line));
     }
 

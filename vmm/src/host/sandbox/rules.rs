@@ -148,7 +148,7 @@ pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
         rule(libc::SYS_writev, [is(0, STDERR)], "a message of several parts").elsewhere(),
         rule(libc::SYS_prctl, [is(0, libc::PR_GET_NAME as u64)], "whose call was refused").elsewhere(),
         rule(libc::SYS_exit, [], "the thread's end"),
-        rule(libc::SYS_exit_group, [], "the process's, when a call is refused").elsewhere(),
+        rule(libc::SYS_exit_group, [], "the process's, after a panic or a refused call").elsewhere(),
     ];
     if let Some(event) = event {
         // The kernel takes all bits of a length.

@@ -170,7 +170,7 @@ fn refers_to_cpu_area(members: &[Member], resolved: &Resolved) -> bool {
 #[derive(Clone, Copy, Default)]
 struct Kind {
     bytes: usize,
-    /// Less P. A call of what is near needs no PLT.
+    /// The value is the distance from the place (`- P` of the ABI). A call of what is near needs no PLT.
     is_relative: bool,
     /// The processor extends its four bytes by zeros, and not by their sign.
     is_unsigned: bool,
