@@ -11,12 +11,11 @@ use haltkick_hypercalls::{
 use haltkick_locks::{Domain, Queues, RwLock};
 
 use crate::cpu::percpu::{boot, control};
-use crate::image::locks;
+use crate::image::{locks, workloads};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, PART_BYTES, Serving};
 use crate::lock::object;
-use crate::lock::registry::workload_flags_of_run;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
@@ -76,7 +75,8 @@ impl Form {
         (self.install)(&self.calls);
         let entry = locks().get(boot().lock as usize);
         let is_part = entry.is_some_and(|it| LockFlags(it.flags).has(LockFlags::IS_PART));
-        let needs_parts = workload_flags_of_run().has(WorkloadFlags::NEEDS_PARTS);
+        let needs_parts =
+            WorkloadFlags(workloads()[boot().workload as usize].flags).has(WorkloadFlags::NEEDS_PARTS);
         assert!(is_part || !needs_parts, "the VMM checked that the lock can be a part");
         if is_part {
             let bytes = self.calls.lock_bytes as usize;

@@ -31,7 +31,7 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
 
     #[inline(always)]
     fn lock(&self, _: &Guest) {
-        // SAFETY: `WORDS` is at least `words()`, and so many zeros are a free lock of the run's kind, which needs no token:
+        // SAFETY: `WORDS` is at least `words()`, and words of zeros are a free lock of the run's kind, which needs no token:
         // `Form::prepare` has checked that. Structures live as long as the guest.
         unsafe { calls::lock_at(self.address()) }
     }

@@ -29,7 +29,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
-/// Number of invalid runs, or pairs, as `3 of 8`; none if the estimate of them all bears so many.
+/// Number of invalid runs, or pairs, as `3 of 8`; none if the estimate of them all bears that number.
 pub(crate) fn too_many_of(valid: &[bool]) -> Option<String> {
     let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
     are_too_many(spoiled, valid.len()).then(|| format!("{spoiled} of {}", valid.len()))
