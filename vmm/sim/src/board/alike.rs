@@ -180,6 +180,8 @@ struct Followed<'a> {
     /// Registers that have their last values of this round.
     kept: u16,
     counted: [Option<Counted>; 16],
+    /// The registers in `counted`.
+    bits: u16,
     /// Flags that were set by a register in `counted`, and may be others in another round.
     differing_flags: u32,
     /// Flags that were set by such a register last, and are these where its decision is.
@@ -258,7 +260,10 @@ impl<'a> Followed<'a> {
         counted: [Option<Counted>; 16],
         differing_flags: u32,
     ) -> Self {
-        Self { begin, end, kept: 0, counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
+        let registers = (0..16).filter(|register: &usize| counted[*register].is_some());
+        let bits = registers.fold(0, |bits, register| bits | 1 << register);
+        let (tested, sum) = (None, None);
+        Self { begin, end, kept: 0, counted, bits, differing_flags, tested, sum, decisions: Vec::new() }
     }
 
     fn through(mut self, round: &[Effect]) -> Option<Self> {
@@ -274,13 +279,8 @@ impl<'a> Followed<'a> {
     }
 
     fn set(&mut self, register: u8, counted: Option<Counted>) {
+        self.bits = self.bits & !(1 << register) | u16::from(counted.is_some()) << register;
         self.counted[usize::from(register)] = counted;
-    }
-
-    fn bits(&self) -> u16 {
-        (0..16)
-            .filter(|register| self.counted[*register].is_some())
-            .fold(0, |bits, register| bits | 1 << register)
     }
 
     /// Notes a question about a register, which has the same answer in other rounds until the counter turns it; returns the answer.
@@ -306,12 +306,14 @@ impl<'a> Followed<'a> {
         if effect.writes & self.kept != 0 {
             return None;
         }
-        if effect.reads & self.bits() != 0 {
+        if effect.reads & self.bits != 0 {
             return self.computes(effect);
         }
-        (0..16)
-            .filter(|register| effect.writes >> register & 1 != 0)
-            .for_each(|register| self.set(register, None));
+        if effect.writes & self.bits != 0 {
+            (0..16)
+                .filter(|register| effect.writes >> register & 1 != 0)
+                .for_each(|register| self.set(register, None));
+        }
         self.differing_flags &= !effect.flags_settled;
         if effect.flags_changed != 0 {
             (self.tested, self.sum) = (None, None);
@@ -363,7 +365,7 @@ impl<'a> Followed<'a> {
                 let chosen = if flags.holds(condition) { self.at(from) } else { self.at(to) };
                 self.set(to, chosen.map(|chosen| chosen.of_width(width)));
             }
-            Some(Simple::Count { register, width }) if effect.reads & self.bits() == 1 << register => {
+            Some(Simple::Count { register, width }) if effect.reads & self.bits == 1 << register => {
                 let counted = Counted { is: None, ..self.at(register)? };
                 self.set(register, Some(counted.of_width(width)));
                 self.differing_flags |= effect.flags_changed;

@@ -317,8 +317,8 @@ impl<M: Memory> Fabric<M> {
         Ok(())
     }
 
-    /// An access to a line that only this CPU has ever had, as most are, unless something stands in its way. Returns whether it is
-    /// done; [`Self::touch_any`] does the same for any line, and takes longer.
+    /// An access to a line that this CPU has had last, and its core alone, as most are, unless something stands in its way. Returns
+    /// whether it is done; [`Self::touch_any`] does the same for any line, and takes longer.
     #[inline(always)]
     fn touch_own(&mut self, now: u64, line: u64, access: Access) -> bool {
         let running = &self.running;
@@ -330,10 +330,19 @@ impl<M: Memory> Fabric<M> {
             return false;
         }
         let now_ps = self.time_ps(now);
-        if now_ps > running.from.reach_ps && self.is_beyond_end(now, now_ps)
-            || !self.lines.hit_own(running.own, line, need)
-        {
+        let is_beyond = now_ps > running.from.reach_ps;
+        if is_beyond && self.is_beyond_end(now, now_ps) {
             return false;
+        }
+        if !self.lines.hit_own(running.own, line, need) {
+            // An access that others can see: a witness is told of it, and a late store waits.
+            let is_seen = self.step.is_some() || self.machine.model.stores == Stores::Late;
+            if is_seen || !self.lines.hit_kept(running.own, line, is_beyond.then_some(now_ps)) {
+                return false;
+            }
+            if access != Access::Read {
+                (self.running.now, self.running.access_ps) = (now, now_ps);
+            }
         }
         let costs = &self.machine.costs;
         match access {
@@ -378,12 +387,10 @@ impl<M: Memory> Fabric<M> {
 
     /// The line has been stored to by the CPU that runs.
     fn stored(&mut self, line: u64) {
-        if !self.lines.is_private(line) {
+        if self.lines.is_watched(self.running.cpu, line) {
             // The cost of an access follows its effect.
             self.written.push((line, self.running.access_ps));
-            if self.lines.is_watched(self.running.cpu, line) {
-                self.running.told.get_or_insert(self.running.now);
-            }
+            self.running.told.get_or_insert(self.running.now);
         }
     }
 

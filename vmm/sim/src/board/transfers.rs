@@ -61,6 +61,9 @@ impl<M: Memory> Board<M> {
     /// Wakes those that are parked on lines which `writer` has just written. Whether there were any.
     pub(super) fn tell_watchers(&mut self, writer: u32) -> bool {
         let mut told = false;
+        if self.fabric.written.is_empty() {
+            return told;
+        }
         for (line, at_ps) in std::mem::take(&mut self.fabric.written) {
             for watcher in self.fabric.lines.take_watchers(line, writer) {
                 self.wake(watcher, line, at_ps);
@@ -127,10 +130,12 @@ impl<M: Memory> Board<M> {
     /// The first store of a buffer becomes visible. Those who watch its line have to be told.
     pub(super) fn commit_first(&mut self, slot: u32) {
         let now_ps = self.now_ps;
-        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
+        let Fabric { buffers, memory, lines, written, .. } = &mut self.fabric;
         if let Some(store) = buffers[slot as usize].pop_front() {
             memory.store(store.physical, store.bytes, store.value);
-            written.push((store.line(), store.at_ps.max(now_ps)));
+            if lines.is_watched(slot, store.line()) {
+                written.push((store.line(), store.at_ps.max(now_ps)));
+            }
         }
     }
 

@@ -101,6 +101,13 @@ impl State {
     const MOVED: u32 = 37;
     /// Bits that say whether one CPU alone has ever had a line, and which, see [`Lines::own`].
     const OWN: u64 = Self::MANY | Self::MANY << Self::FIRST | Self::PUBLIC | Self::UNDER_WAY | Self::WATCHED;
+    /// Bits that say whether a line that others have had is now as its last writer left it.
+    const KEPT: u64 = Self::MANY
+        | Self::MANY << Self::WRITER
+        | Self::PUBLIC
+        | Self::SIBLING_HAS_IT
+        | Self::UNDER_WAY
+        | Self::WATCHED;
     /// A tick is this power of two in picoseconds: about a microsecond.
     const TICK: u32 = 20;
 
@@ -139,6 +146,7 @@ impl State {
     }
 
     /// It has gone from one CPU to another, or the host has written it.
+    #[inline]
     fn moves(&mut self, now_ps: u64) {
         let ticks = (now_ps >> Self::TICK).min(u64::MAX >> Self::MOVED);
         self.0 = self.0 & !(u64::MAX << Self::MOVED) | ticks.max(self.0 >> Self::MOVED) << Self::MOVED;
@@ -158,9 +166,15 @@ impl State {
     }
 
     /// A CPU, or the host, has written it, and no sibling of that has it yet.
+    #[inline]
     fn is_written_by(&mut self, cpu: Option<u32>) {
         self.set_cpu_at(Self::WRITER, cpu);
         self.put(Self::SIBLING_HAS_IT, false);
+    }
+
+    /// What [`Self::KEPT`] is of a line that is left by the CPU of this state, which [`Lines::own`] gave.
+    fn kept(self) -> u64 {
+        self.0 & Self::MANY | (self.0 >> Self::FIRST & Self::MANY) << Self::WRITER | Self::PUBLIC
     }
 
     /// Whether only one CPU has ever had it.
@@ -169,6 +183,7 @@ impl State {
     }
 
     /// Whether the sibling thread of `cpu` has written the line, and `cpu` has not read it since.
+    #[inline]
     fn is_siblings(self, places: &[CpuPlace], cpu: u32) -> bool {
         let core = |cpu: u32| places[cpu as usize].core;
         !self.is(Self::SIBLING_HAS_IT)
@@ -375,6 +390,14 @@ impl Lines {
         is_own
     }
 
+    /// [`Self::hit`] by the CPU of `own`, if that changes nothing: its core alone has the line, which it has written last, and others
+    /// have neither asked for it nor watch it. With a time, the line has to be where it is for so long that it is quiet then.
+    #[inline(always)]
+    pub(crate) fn hit_kept(&self, own: State, line: u64, quiet_at_ps: Option<u64>) -> bool {
+        let state = self.state(line);
+        state.0 & State::KEPT == own.kept() && quiet_at_ps.is_none_or(|now_ps| state.has_rested(now_ps))
+    }
+
     /// The state of lines that only `cpu` has ever had, as far as [`State::OWN`] goes.
     pub(crate) fn own(&self, cpu: u32) -> State {
         let mut state = State::default();
@@ -527,13 +550,13 @@ impl Lines {
     }
 
     fn watchers(&self, line: u64) -> &[u32] {
-        let is_watched = self.state(line).is(State::WATCHED);
-        self.peek(line).filter(|_| is_watched).map_or(&[], |line| &line.watchers)
+        self.peek(line).map_or(&[], |line| &line.watchers)
     }
 
     /// Whether a CPU other than `writer` wants to be told.
+    #[inline]
     pub(crate) fn is_watched(&self, writer: u32, line: u64) -> bool {
-        self.watchers(line).iter().any(|watcher| *watcher != writer)
+        self.state(line).is(State::WATCHED) && self.watchers(line).iter().any(|watcher| *watcher != writer)
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
