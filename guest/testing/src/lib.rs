@@ -23,8 +23,6 @@ macro_rules! tests {
 mod cpus;
 mod plain;
 mod threads;
-#[cfg(not(any(loom, shuttle)))]
-mod watchdog;
 
 pub use cpus::{Cpus, assert_reached};
 pub use plain::Plain;
@@ -33,6 +31,4 @@ pub use threads::play_once;
 #[cfg(shuttle)]
 pub use threads::try_schedules;
 #[cfg(not(any(loom, shuttle)))]
-pub use threads::until;
-#[cfg(not(any(loom, shuttle)))]
-pub use watchdog::Signal;
+pub use threads::{Signal, until};
