@@ -157,15 +157,14 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
     fn check<M: Mode, W: Word>() {
         let host = Cpus::impatient(2);
         let levels = Levels::<M, W>::new(&host);
-        let [held] = Signal::several();
-        host.run(|cpu| {
-            if cpu == 0 {
-                levels.locks.iter().for_each(|lock| lock.lock(&levels.domain));
-                held.give();
+        support::once_held(
+            &host,
+            || levels.locks.iter().for_each(|lock| lock.lock(&levels.domain)),
+            |()| {
                 host.until_counted(1, Event::LockNoNode);
                 levels.locks.iter().for_each(|lock| lock.unlock(&levels.domain, ()));
-            } else {
-                held.await_it();
+            },
+            |_| {
                 let level = Cell::new(0);
                 Cpus::hook(move |point| {
                     if point == Point::NodeClaimed && level.get() < LEVELS {
@@ -174,8 +173,8 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
                     }
                 });
                 levels.visit(0);
-            }
-        });
+            },
+        );
         assert_eq!(host.events(Event::LockNoNode), 1);
         assert_eq!(host.events(Event::LockUseNode4), 1);
         for counter in &levels.counters[..=LEVELS] {
@@ -327,27 +326,24 @@ fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
 /// is in the queue.
 fn newcomer_meets_waiter<M: Mode, W: Word>(point: Point) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::new(3, Duration::from_millis(1)));
-    let [held, there, left, done] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let [there, left, done] = Signal::several();
+    stage.once_held(
+        || {
             there.await_it();
             stage.unlock();
             left.give();
-        }
-        1 => {
-            held.await_it();
-            Cpus::stand_at(point, there, done);
-            stage.visit();
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                Cpus::stand_at(point, there, done);
+                return stage.visit();
+            }
             left.await_it();
             Cpus::give_at(Point::TailPublished, done);
             stage.visit();
             assert!(done.given(), "CPU 2 has overtaken CPU 1");
-        }
-    });
+        },
+    );
     assert_eq!(stage.counter.get(), 2);
     stage
 }

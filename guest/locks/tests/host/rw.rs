@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, rounds};
+use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, once_held, rounds};
 
 type Slots = PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]>;
 
@@ -103,12 +103,12 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
 fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
     let host = Cpus::impatient(2);
     let lock = FairRwLock::new(Ticket::new());
-    let [reading, waiting, checked] = Signal::several();
+    let [waiting, checked] = Signal::several();
     let counter = Plain::default();
-    host.run(|cpu| {
-        if cpu == 0 {
-            lock.read(&host);
-            reading.give();
+    once_held(
+        &host,
+        || lock.read(&host),
+        |()| {
             waiting.await_it();
             Cpus::hook(|point| {
                 assert!(point != Point::ReaderAnnounced, "a writer has to wait for one that tries");
@@ -118,14 +118,14 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
             assert!(lock.try_write(&host).is_none(), "a writer has overtaken the writer");
             assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
             checked.give();
-        } else {
-            reading.await_it();
+        },
+        |_| {
             Cpus::stand_at(Point::WriterWaits, waiting, checked);
             lock.write(&host);
             counter.increment();
             lock.write_unlock(&host, ());
-        }
-    });
+        },
+    );
     assert_eq!(counter.get(), 1);
 }
 
@@ -134,29 +134,27 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
 fn the_fair_lock_serves_in_the_order_of_arrival() {
     let host = Cpus::impatient(3);
     let lock = FairRwLock::new(Ticket::new());
-    let [held] = Signal::several();
     let order = std::sync::Mutex::new(vec![]);
-    host.run(|cpu| match cpu {
-        0 => {
-            lock.write(&host);
-            held.give();
+    once_held(
+        &host,
+        || lock.write(&host),
+        |()| {
             // First in the queue that is a ticket lock, and second in that of the lock.
             host.until_doing(2, Activity::Head);
             lock.write_unlock(&host, ());
-        }
-        1 => {
-            held.await_it();
-            lock.write(&host);
-            order.lock().unwrap().push("writer");
-            lock.write_unlock(&host, ());
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                lock.write(&host);
+                order.lock().unwrap().push("writer");
+                return lock.write_unlock(&host, ());
+            }
             host.until_doing(1, Activity::Head);
             lock.read(&host);
             order.lock().unwrap().push("reader");
             lock.read_unlock(&host, ());
-        }
-    });
+        },
+    );
     assert_eq!(*order.lock().unwrap(), ["writer", "reader"]);
 }
 
@@ -195,11 +193,10 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
     let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let lock = PerCpuRwLock::new(underneath);
-    let [reading] = Signal::several();
-    host.run(|cpu| {
-        if cpu == 0 {
-            let outer = lock.read(&domain);
-            reading.give();
+    once_held(
+        &host,
+        || lock.read(&domain),
+        |outer| {
             host.until_doing(1, Activity::Head);
             assert!(lock.try_read(&domain).is_none(), "a try does not wait for the writer");
             let again = std::panic::AssertUnwindSafe(|| _ = lock.read(&domain));
@@ -207,12 +204,12 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
             let message = refused.downcast_ref::<String>().expect("a formatted message");
             assert!(message.contains("CPU 0 reads this lock already"), "{message}");
             lock.read_unlock(&domain, outer);
-        } else {
-            reading.await_it();
+        },
+        |_| {
             let token = lock.write(&domain);
             lock.write_unlock(&domain, token);
-        }
-    });
+        },
+    );
     assert_eq!(domain.readers(), 0);
 }
 
