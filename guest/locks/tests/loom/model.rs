@@ -64,16 +64,13 @@ pub(crate) fn play_out<S: Sync + Send + 'static>(
     explore(bounds.preemptions, move || play_once(cpus, scene(), play, &at_rest));
 }
 
-/// Role of a CPU at a reader-writer lock.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Role {
-    /// Writes each time.
-    Writer,
-    /// Reads each time.
-    Reader,
-    /// Reads and writes in turn.
-    Both,
-}
+/// Role of a CPU at a reader-writer lock: whether it writes in this round.
+pub(crate) type Role = fn(usize) -> bool;
+
+pub(crate) const WRITER: Role = |_| true;
+pub(crate) const READER: Role = |_| false;
+/// Reads and writes in turn.
+pub(crate) const BOTH: Role = |round| round % 2 == 1;
 
 /// CPUs take one reader-writer lock as their `roles` say. A writer must be alone, everything that one wrote must be
 /// visible to who comes next, and all must come through. The last CPU tries first each time.
@@ -92,7 +89,7 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
         let tries = cpu == CPUS - 1;
         let mut seen = 0;
         for round in 0..rounds {
-            if writes(roles[cpu], round) {
+            if roles[cpu](round) {
                 let tried = if tries { lock.try_write(domain) } else { None };
                 let token = tried.unwrap_or_else(|| lock.write(domain));
                 counter.increment();
@@ -107,13 +104,8 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
             }
         }
     };
-    let written =
-        roles.map(|role| (0..rounds).filter(|round| writes(role, *round)).count()).iter().sum::<usize>();
+    let written = roles.map(|role| (0..rounds).filter(|round| role(*round)).count()).iter().sum::<usize>();
     play_out(CPUS, &bounds, scene, play, move |(.., counter)| assert_eq!(counter.get(), written));
-}
-
-fn writes(role: Role, round: usize) -> bool {
-    role == Role::Writer || role == Role::Both && round % 2 == 1
 }
 
 /// Tries every execution of `model` with at most `preemptions` preemptions, and says how many there were.

@@ -5,14 +5,14 @@ use std::convert::identity as platform;
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::model::{Bounds, Cpus, Plain, Role, check_rw, machine, play_out};
+use crate::model::{BOTH, Bounds, Cpus, Plain, READER, Role, WRITER, check_rw, machine, play_out};
 
 /// One that writes, one that does either in turn.
-const TWO: [Role; 2] = [Role::Writer, Role::Both];
+const TWO: [Role; 2] = [WRITER, BOTH];
 /// One that writes, two that read.
-const THREE: [Role; 3] = [Role::Writer, Role::Reader, Role::Reader];
+const THREE: [Role; 3] = [WRITER, READER, READER];
 /// Two that write, one that reads.
-const TWO_WRITERS: [Role; 3] = [Role::Writer, Role::Writer, Role::Reader];
+const TWO_WRITERS: [Role; 3] = [WRITER, WRITER, READER];
 
 /// Checks one lock with two and with three CPUs.
 macro_rules! rw_family {
