@@ -32,18 +32,12 @@ fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
 #[test]
 fn a_head_wakes_its_successor_before_it_has_the_lock() {
     let stage = Conserving::new(Cpus::impatient(3));
-    stage.while_held(
+    stage.while_two_sleep(
         || {
-            stage.host.until_counted(1, Event::PvWaitNode);
             stage.host.kick(1);
             stage.host.until_counted(1, Event::PvSpuriousWakeup);
         },
-        |cpu| {
-            if cpu == 2 {
-                stage.host.until_counted(1, Event::PvWaitHead);
-            }
-            stage.visit();
-        },
+        |_| stage.visit(),
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
@@ -171,11 +165,10 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 #[test]
 fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
-    stage.while_held(
-        || stage.host.until_counted(1, Event::PvWaitNode),
+    stage.while_two_sleep(
+        || (),
         |cpu| {
             if cpu == 2 {
-                stage.host.until_counted(1, Event::PvWaitHead);
                 return stage.visit();
             }
             stage.host.section_entered();
