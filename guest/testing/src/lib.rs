@@ -25,7 +25,7 @@ mod plain;
 mod threads;
 
 pub use cpus::{Cpus, assert_reached};
-pub use plain::Plain;
+pub use plain::{Plain, read_or_write};
 #[cfg(any(loom, shuttle))]
 pub use threads::play_once;
 #[cfg(shuttle)]

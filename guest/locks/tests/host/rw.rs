@@ -1,9 +1,9 @@
 //! The reader-writer locks on host threads: what all of them must do, and what only the fair one does.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use haltkick_locks::*;
-use haltkick_testing::tests;
+use haltkick_testing::{read_or_write, tests};
 
 use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, once_held, rounds};
 
@@ -54,20 +54,7 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
     let rounds = rounds(1_000);
     host.run(|cpu| {
         for round in 0..rounds {
-            if (round + cpu) % 4 == 0 {
-                let tried = if round % 8 == 0 { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counters.iter().for_each(Plain::increment);
-                lock.write_unlock(domain, token);
-            } else {
-                let token = lock.try_read(domain).unwrap_or_else(|| lock.read(domain));
-                let first = counters[0].get();
-                if round % 16 == 1 {
-                    thread::yield_now();
-                }
-                assert_eq!(first, counters[1].get(), "a writer was inside together with a reader");
-                lock.read_unlock(domain, token);
-            }
+            read_or_write(domain, lock, &counters, (round + cpu) % 4 == 0, round % 8 < 4);
         }
     });
     let all = (0..CPUS).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));

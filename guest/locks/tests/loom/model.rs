@@ -1,13 +1,13 @@
 //! Support for every model of loom, in addition to the CPUs themselves.
 
 use std::{
-    env,
+    env, slice,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use haltkick_locks::{Lock, RwLock};
-use haltkick_testing::play_once;
 pub(crate) use haltkick_testing::{Cpus, Plain, assert_reached};
+use haltkick_testing::{play_once, read_or_write};
 
 /// CPUs whose waiters sleep at their first look at the clock, before any pause: a pause would let loom assume that the next
 /// load sees something new.
@@ -86,22 +86,8 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || (domain(machine(CPUS, pauses)), lock(), Plain::default());
     let play = move |cpu: usize, (domain, lock, counter): &(D, L, Plain)| {
-        let tries = cpu == CPUS - 1;
-        let mut seen = 0;
         for round in 0..rounds {
-            if roles[cpu](round) {
-                let tried = if tries { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counter.increment();
-                lock.write_unlock(domain, token);
-            } else {
-                let tried = if tries { lock.try_read(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.read(domain));
-                let now = counter.get();
-                assert!(now >= seen, "a reader has gone back in time");
-                seen = now;
-                lock.read_unlock(domain, token);
-            }
+            read_or_write(domain, lock, slice::from_ref(counter), roles[cpu](round), cpu == CPUS - 1);
         }
     };
     let written = roles.map(|role| (0..rounds).filter(|round| role(*round)).count()).iter().sum::<usize>();

@@ -1,11 +1,13 @@
 //! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with no CPU
 //! preempted and with some.
 
+use std::slice;
+
 use haltkick_locks::{
     osq::{Packed, PrevCpu},
     *,
 };
-use haltkick_testing::tests;
+use haltkick_testing::{read_or_write, tests};
 
 use crate::model::{Bounds, Cpus, Plain, assert_reached, check, machine, play_out};
 
@@ -72,21 +74,15 @@ fn share<R: RwSemRules, const CPUS: usize>(
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {
         for _ in 0..rounds {
-            if cpu < writers {
+            if downgrade && cpu < writers {
                 lock.write(domain);
                 counter.increment();
-                if downgrade {
-                    let written = counter.get();
-                    lock.downgrade(domain);
-                    assert_eq!(counter.get(), written);
-                    lock.read_unlock(domain, ());
-                } else {
-                    lock.write_unlock(domain, ());
-                }
-            } else {
-                lock.read(domain);
-                counter.get();
+                let written = counter.get();
+                lock.downgrade(domain);
+                assert_eq!(counter.get(), written);
                 lock.read_unlock(domain, ());
+            } else {
+                read_or_write(domain, lock, slice::from_ref(counter), cpu < writers, false);
             }
         }
     };

@@ -6,10 +6,10 @@
 
 #![cfg(shuttle)]
 
-use std::sync::atomic::AtomicUsize;
+use std::{slice, sync::atomic::AtomicUsize};
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, Plain, assert_reached, play_once, tests, try_schedules};
+use haltkick_testing::{Cpus, Plain, assert_reached, play_once, read_or_write, tests, try_schedules};
 use shuttle::thread;
 
 /// `cpus` CPUs take turns at `locks`, `rounds` times each, and must all come through.
@@ -75,18 +75,8 @@ where
     let scene = move || (domain(Cpus::impatient(cpus)), lock(), [Plain::default(), Plain::default()]);
     let play = move |cpu: usize, (domain, lock, counters): &(D, L, [Plain; 2])| {
         for round in 0..rounds {
-            if (round + cpu).is_multiple_of(3) {
-                let tried = if (round + cpu).is_multiple_of(2) { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counters.iter().for_each(Plain::increment);
-                lock.write_unlock(domain, token);
-            } else {
-                let token = lock.read(domain);
-                let first = counters[0].get();
-                thread::yield_now();
-                assert_eq!(first, counters[1].get(), "a reader was not alone with readers");
-                lock.read_unlock(domain, token);
-            }
+            let n = round + cpu;
+            read_or_write(domain, lock, counters, n.is_multiple_of(3), n.is_multiple_of(6));
         }
     };
     play_out(cpus, scene, play, move |(.., counters)| {
@@ -202,18 +192,7 @@ fn six_readers_and_writers<R: RwSemRules>() {
     let play = |cpu: usize, (domain, lock, counter): &Scene<R>| {
         for round in 0..3 {
             match (cpu + round) % 3 {
-                0 => {
-                    lock.write(domain);
-                    counter.increment();
-                    lock.write_unlock(domain, ());
-                }
-                1 => {
-                    lock.read(domain);
-                    let seen = counter.get();
-                    thread::yield_now();
-                    assert_eq!(counter.get(), seen, "somebody wrote beside a reader");
-                    lock.read_unlock(domain, ());
-                }
+                kind @ (0 | 1) => read_or_write(domain, lock, slice::from_ref(counter), kind == 0, false),
                 _ => {
                     lock.write(domain);
                     counter.increment();
