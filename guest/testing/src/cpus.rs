@@ -330,12 +330,7 @@ impl Cpus {
 
     /// Lists the activity of each CPU, and the events so far.
     pub fn report(&self) -> String {
-        let activity = |cpu: &Cpu| match cpu.activity.load(Relaxed) {
-            0 => "-",
-            1 => "holder",
-            2 => "waiter",
-            _ => "head",
-        };
+        let activity = |cpu: &Cpu| ["-", "holder", "waiter", "head"][usize::from(cpu.activity.load(Relaxed))];
         let cpus: Vec<_> = self.0.cpus.iter().map(activity).collect();
         let events = Event::ALL.map(|event| format!("\n  {} {}", event.name(), self.events(event)));
         format!("CPUs: {}{}", cpus.join(" "), events.concat())
