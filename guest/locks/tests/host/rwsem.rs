@@ -151,20 +151,24 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     stage.host.events(Event::RwsemRlockSteal) == 1
 }
 
-/// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
+/// CPU 0 writes; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in at once when it leaves.
 fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let stage = Stage::<R>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let let_in = Plain::default();
+    let (let_in, [counted]) = (Plain::default(), Signal::several());
     stage.once_held(
         || {
             stage.host.until_counted(2, Event::RwsemSleepReader);
-            stage.lock.downgrade(&stage.domain);
+            stage.unlock();
             (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
-            stage.lock.read_unlock(&stage.domain, ());
+            counted.give();
         },
         |cpu| match cpu {
-            1 => stage.read(),
+            1 => {
+                stage.lock.read(&stage.domain);
+                counted.await_it();
+                stage.lock.read_unlock(&stage.domain, ());
+            }
             2 => {
                 stage.host.until_counted(1, Event::RwsemSleepReader);
                 stage.visit();
