@@ -81,7 +81,6 @@ test-unit: setup
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
     cargo test --package haltkick-locks --all-features --doc
-    cargo test --package haltkick-locks --all-features --test host -- raw::
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup

@@ -5,7 +5,7 @@ pub(crate) mod calls;
 pub(crate) mod cost;
 pub(crate) mod form;
 pub(crate) mod kind;
-pub(crate) mod locks;
+mod locks;
 pub(crate) mod measure;
 pub(crate) mod object;
 mod object_imports;

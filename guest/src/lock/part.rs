@@ -12,12 +12,10 @@ use haltkick_locks::Lock;
 use crate::cpu::percpu::{boot, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls;
-use crate::lock::kind::Kind;
-use crate::lock::locks::NoLock;
 use crate::lock::platform::Guest;
 use crate::lock::registry::form_of_run;
 
-/// A lock of the run's kind, which has `WORDS` words.
+/// A lock of the run's kind, which has `WORDS` words; of none it is no lock.
 pub(crate) struct SiteLock<const WORDS: usize>([AtomicU32; WORDS]);
 
 impl<const WORDS: usize> SiteLock<WORDS> {
@@ -31,9 +29,11 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
 
     #[inline(always)]
     fn lock(&self, _: &Guest) {
-        // SAFETY: `WORDS` is at least `words()`, and words of zeros are a free lock of the run's kind, which needs no token:
-        // `Form::prepare` has checked that. Structures live as long as the guest.
-        unsafe { calls::lock_at(self.address()) }
+        if WORDS > 0 {
+            // SAFETY: `WORDS` is at least `words()`, and words of zeros are a free lock of the run's kind, which needs no token:
+            // `Form::prepare` has checked that. Structures live as long as the guest.
+            unsafe { calls::lock_at(self.address()) }
+        }
     }
 
     fn try_lock(&self, _: &Guest) -> Option<()> {
@@ -42,12 +42,14 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
 
     #[inline(always)]
     fn unlock(&self, _: &Guest, (): ()) {
-        // SAFETY: as in `lock`, by which this vCPU has acquired it.
-        unsafe { calls::unlock_at(self.address()) }
+        if WORDS > 0 {
+            // SAFETY: as in `lock`, by which this vCPU has acquired it.
+            unsafe { calls::unlock_at(self.address()) }
+        }
     }
 }
 
-/// The kernel of structures whose spinlocks are the run's, of `WORDS` words.
+/// The kernel of structures whose spinlocks are the run's, of `WORDS` words; or none.
 pub(crate) enum Sited<const WORDS: usize> {}
 
 impl<const WORDS: usize> Kernel for Sited<WORDS> {
@@ -64,42 +66,20 @@ impl<const WORDS: usize> Kernel for Sited<WORDS> {
         &Guest
     }
 
-    #[inline(always)]
+    /// `--hold`: what changing a page table costs. A sign of life for the watchdog, too: under a slow lock a request takes
+    /// seconds.
     fn page_table_work() {
-        page_table_work();
+        // Relaxed: the VMM looks whether it changes.
+        this().activity.since_tsc.store(now(), Ordering::Relaxed);
+        let hold = boot().hold_ns;
+        if hold != 0 {
+            work(iterations(hold));
+        }
     }
 }
 
-impl Kernel for NoLock {
-    type Lock = haltkick_locks::NoLock;
-    type Domain = Guest;
-
-    #[inline(always)]
-    fn new_lock() -> haltkick_locks::NoLock {
-        haltkick_locks::NoLock::new()
-    }
-
-    #[inline(always)]
-    fn domain() -> &'static Guest {
-        <Self as Kind>::domain()
-    }
-
-    #[inline(always)]
-    fn page_table_work() {
-        page_table_work();
-    }
-}
-
-/// `--hold`: what changing a page table costs. A sign of life for the watchdog, too: under a slow lock a request takes
-/// seconds.
-fn page_table_work() {
-    // Relaxed: the VMM looks whether it changes.
-    this().activity.since_tsc.store(now(), Ordering::Relaxed);
-    let hold = boot().hold_ns;
-    if hold != 0 {
-        work(iterations(hold));
-    }
-}
+/// The kernel of structures without a lock.
+pub(crate) type NoLocks = Sited<0>;
 
 /// Words of the locks of this run.
 pub(crate) fn words() -> usize {

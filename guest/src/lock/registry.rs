@@ -143,12 +143,10 @@ pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }
 
-/// Index of the image's lock of that name.
-pub(crate) fn lock_named(name: &str) -> Option<u32> {
-    let padded = |entry: &Descriptor| {
-        entry.name.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.iter().all(|&b| b == 0))
-    };
-    locks().iter().position(padded).map(|index| index as u32)
+/// The name of this run's lock; of one that was linked behind the image it is empty.
+pub(crate) fn lock_of_run() -> &'static [u8] {
+    let entry = locks().get(boot().lock as usize);
+    entry.and_then(|it| it.name.split(|&byte| byte == 0).next()).unwrap_or_default()
 }
 
 const fn points() -> [Descriptor; Point::ALL.len()] {

@@ -22,9 +22,8 @@ use haltkick_hypercalls::{TIME_WAIT, WINDOW_WARMUP};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::locks::NoLock;
 use crate::lock::measure::{Sections, is_open, is_over};
-use crate::lock::part::workloads_on_parts;
+use crate::lock::part::{NoLocks, workloads_on_parts};
 use crate::observe::events::GRANT_EVENTS;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
@@ -56,7 +55,7 @@ macro_rules! disks {
     ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $scheme:ty, $arrangement:expr;)+) => {$(
         workloads_on_parts! {
             ["map", "use"],
-            serve::<Unlocked<NoLock>>(false, Arrangement { kernel_lock: None, ..$arrangement });
+            serve::<Unlocked<NoLocks>>(false, Arrangement { kernel_lock: None, ..$arrangement });
             $order $name, $summary, |$kernel| serve::<$scheme>(true, $arrangement);
         }
     )+};
@@ -93,7 +92,7 @@ disks! {
 }
 
 workloads_on_parts! {
-    ["wait"], torment::<Unlocked<NoLock>>();
+    ["wait"], torment::<Unlocked<NoLocks>>();
     "252" "grant-writer-single", "vCPU 0 grows a grant table, all others map and unmap: G0; wait is the writer's",
         |K| torment::<Single<K>>();
     "253" "grant-writer-split", "the same: G1, as posted in 2013", |K| torment::<Split<K>>();

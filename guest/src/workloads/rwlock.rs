@@ -15,17 +15,16 @@ use haltkick_locks::{
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::lock::locks::NoLock;
 use crate::lock::measure::{is_open, is_over};
 use crate::lock::oracle::Watch;
-use crate::lock::part::workloads_on_parts;
+use crate::lock::part::{NoLocks, workloads_on_parts};
 use crate::observe::activity;
 use crate::observe::times::{Stamps, record_between};
 use crate::work::arena::{self, ARENA};
 
 workloads_on_parts! {
     ["wait", "hold", "unlock"],
-    starve::<NoLock, _, _>(|| Exclusive(NoLock::new_lock()), |_| NoLock::domain());
+    starve::<NoLocks, _, _>(|| Exclusive(NoLocks::new_lock()), |_| NoLocks::domain());
     "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
         |K| starve::<K, _, _>(UnfairRwLock::new, |_| K::domain());
     "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",

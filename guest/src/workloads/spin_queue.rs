@@ -13,7 +13,7 @@ use crate::cpu::time::{iterations, work};
 use crate::lock::kind::Paged;
 use crate::lock::measure::end_round;
 use crate::lock::platform::Guest;
-use crate::lock::registry::{lock_named, workload};
+use crate::lock::registry::{lock_of_run, workload};
 
 workload! {
     "075" "spin-queue",
@@ -50,15 +50,14 @@ static CACHED: Paged<Queue<Cached>> = Queue::new();
 static PREV_CPU: Paged<Queue<PrevCpu>> = Queue::new();
 
 fn run() {
-    let is = |name| lock_named(name) == Some(boot().lock);
-    match () {
-        () if is("mutex/packed") => PACKED.0.turns(),
-        () if is("mutex/split") => SPLIT.0.turns(),
-        () if is("mutex/cached") => CACHED.0.turns(),
-        () if is("mutex/prev-cpu") => PREV_CPU.0.turns(),
+    match lock_of_run() {
+        b"mutex/packed" => PACKED.0.turns(),
+        b"mutex/split" => SPLIT.0.turns(),
+        b"mutex/cached" => CACHED.0.turns(),
+        b"mutex/prev-cpu" => PREV_CPU.0.turns(),
         // The ideal: no queue.
-        () if is("none") => turns(|| work(iterations(boot().hold_ns))),
-        () => panic!("the queue has the layouts of the mutex: --lock mutex"),
+        b"none" => turns(|| work(iterations(boot().hold_ns))),
+        _ => panic!("the queue has the layouts of the mutex: --lock mutex"),
     }
 }
 

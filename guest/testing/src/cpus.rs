@@ -1,7 +1,5 @@
 //! The machine: CPUs that are threads, and a host that says what a test has told it to, or what is drawn.
 
-#[cfg(not(any(loom, shuttle)))]
-use std::time::Duration;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -13,14 +11,19 @@ use std::{
         },
     },
 };
+#[cfg(not(any(loom, shuttle)))]
+use std::{
+    env,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
 
 use haltkick_locks::{Activity, Event, Platform, Point};
 
-#[cfg(not(any(loom, shuttle)))]
-use crate::threads::until;
 use crate::threads::{self, Clock, Latch, draw};
 #[cfg(not(any(loom, shuttle)))]
-use crate::watchdog::{Signal, Watchdog};
+use crate::threads::{Signal, until};
 
 /// A set of threads that play CPUs.
 ///
@@ -193,19 +196,28 @@ impl Cpus {
         self.run_some(self.0.cpus.len(), cpu);
     }
 
-    /// Runs `cpu` on the first `cpus` CPUs.
+    /// Runs `cpu` on the first `cpus` CPUs. If they are not done in time, a kick may have been lost: the process ends, with a report.
     pub fn run_some(&self, cpus: usize, cpu: impl Fn(usize) + Sync) {
-        let reported = self.clone();
-        let _watchdog = Watchdog::new(move || reported.report());
+        let limit = env::var("WATCHDOG_SECONDS").map_or(120, |seconds| seconds.parse().expect("a number"));
+        let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
         let barrier = std::sync::Barrier::new(cpus);
-        std::thread::scope(|scope| {
+        let (at_work, all_done) = mpsc::channel::<()>();
+        thread::scope(|scope| {
             for i in 0..cpus {
-                let (cpu, barrier) = (&cpu, &barrier);
+                let (cpu, barrier, at_work) = (&cpu, &barrier, at_work.clone());
                 scope.spawn(move || {
                     Self::become_cpu(i);
                     barrier.wait();
                     cpu(i);
+                    // By a panic, too.
+                    drop(at_work);
                 });
+            }
+            drop(at_work);
+            if all_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                let test = thread::current().name().unwrap_or("test").to_owned();
+                eprintln!("{test}: no progress for {limit:?}\n{}", self.report());
+                std::process::abort();
             }
         });
     }
@@ -318,12 +330,7 @@ impl Cpus {
 
     /// Lists the activity of each CPU, and the events so far.
     pub fn report(&self) -> String {
-        let activity = |cpu: &Cpu| match cpu.activity.load(Relaxed) {
-            0 => "-",
-            1 => "holder",
-            2 => "waiter",
-            _ => "head",
-        };
+        let activity = |cpu: &Cpu| ["-", "holder", "waiter", "head"][usize::from(cpu.activity.load(Relaxed))];
         let cpus: Vec<_> = self.0.cpus.iter().map(activity).collect();
         let events = Event::ALL.map(|event| format!("\n  {} {}", event.name(), self.events(event)));
         format!("CPUs: {}{}", cpus.join(" "), events.concat())

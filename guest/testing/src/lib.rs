@@ -23,16 +23,12 @@ macro_rules! tests {
 mod cpus;
 mod plain;
 mod threads;
-#[cfg(not(any(loom, shuttle)))]
-mod watchdog;
 
 pub use cpus::{Cpus, assert_reached};
-pub use plain::Plain;
+pub use plain::{Plain, read_or_write};
 #[cfg(any(loom, shuttle))]
 pub use threads::play_once;
 #[cfg(shuttle)]
 pub use threads::try_schedules;
 #[cfg(not(any(loom, shuttle)))]
-pub use threads::until;
-#[cfg(not(any(loom, shuttle)))]
-pub use watchdog::Signal;
+pub use threads::{Signal, until};

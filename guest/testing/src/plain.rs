@@ -3,8 +3,11 @@
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
+use haltkick_locks::RwLock;
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
+
+use crate::threads::yield_now;
 
 /// A counter that only a lock protects: unsynchronised on purpose. Where a lock fails, counts are lost, Miri reports a race, and
 /// loom reports accesses that overlap, or that nothing orders.
@@ -33,7 +36,7 @@ impl Plain {
             // SAFETY: the claim under test, as above.
             let seen = unsafe { self.0.get().read_volatile() };
             if cfg!(shuttle) || seen % 64 == 0 {
-                crate::threads::yield_now();
+                yield_now();
             }
             // SAFETY: the claim under test, as above.
             unsafe { self.0.get().write_volatile(seen + 1) };
@@ -50,5 +53,29 @@ impl Plain {
         unsafe {
             self.0.get().read_volatile()
         }
+    }
+}
+
+/// One section under a reader-writer lock, which is tried first if `tries`. A reader must find that no CPU writes meanwhile, and that
+/// all `counters`, which are written together, agree.
+pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], writes: bool, tries: bool) {
+    if writes {
+        let tried = if tries { lock.try_write(domain) } else { None };
+        let token = tried.unwrap_or_else(|| lock.write(domain));
+        counters.iter().for_each(Plain::increment);
+        lock.write_unlock(domain, token);
+    } else {
+        let tried = if tries { lock.try_read(domain) } else { None };
+        let token = tried.unwrap_or_else(|| lock.read(domain));
+        let seen = counters[0].get();
+        // Loom needs no chance: it reports accesses that overlap.
+        if cfg!(shuttle) || !cfg!(loom) && seen % 64 == 0 {
+            yield_now();
+        }
+        assert!(
+            counters.iter().all(|counter| counter.get() == seen),
+            "a writer was inside together with a reader"
+        );
+        lock.read_unlock(domain, token);
     }
 }

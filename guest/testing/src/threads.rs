@@ -9,7 +9,14 @@ use std::{
 };
 #[cfg(not(any(loom, shuttle)))]
 use std::{
-    sync::{Condvar, Mutex},
+    sync::{
+        Condvar, Mutex,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+            fence,
+        },
+    },
     thread,
 };
 
@@ -55,7 +62,7 @@ pub(crate) fn draw(end: u64) -> Option<u64> {
     None
 }
 
-/// Sleep of one CPU. It blocks for good until a kick: a lost one hangs the test, and the watchdog then reports
+/// Sleep of one CPU. It blocks for good until a kick: a lost one hangs the test, which ends in time and says
 /// what each CPU was doing.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
@@ -182,5 +189,33 @@ pub fn until(reached: impl Fn() -> bool) {
         yield_now();
     }
     // Acquire: pairs with the Release of counters and activities.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+    fence(Acquire);
+}
+
+/// Something that happens once, in one thread, and that others wait for. It stays until the process ends, so that hooks may copy it.
+#[cfg(not(any(loom, shuttle)))]
+#[derive(Clone, Copy, Debug)]
+pub struct Signal(&'static AtomicBool);
+
+#[cfg(not(any(loom, shuttle)))]
+impl Signal {
+    /// Signals that are not yet given.
+    pub fn several<const N: usize>() -> [Self; N] {
+        [(); N].map(|()| Self(Box::leak(Box::new(AtomicBool::new(false)))))
+    }
+
+    /// It happens.
+    pub fn give(&self) {
+        self.0.store(true, Release);
+    }
+
+    /// Whether it has happened.
+    pub fn given(&self) -> bool {
+        self.0.load(Acquire)
+    }
+
+    /// Waits for it.
+    pub fn await_it(&self) {
+        until(|| self.given());
+    }
 }

@@ -88,7 +88,8 @@ impl<S: Scheme> World<S> {
             Place::Granted { granter, reference } => {
                 let granter = self.domain(granter)?;
                 let access = Access::from_flags(flags)?;
-                let frame = self.pin(vcpu, granter, Pin { mapper: caller.id, reference, access })?;
+                let pin = Pin { mapper: caller.id, reference, access };
+                let frame = granter.table.read(vcpu, || self.pin(vcpu, granter, pin, |_| ()))?;
                 let result = section(self.frames.page(frame));
                 self.unpin(vcpu, granter, (reference, access), || ());
                 result

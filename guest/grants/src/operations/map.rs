@@ -8,7 +8,7 @@ use crate::{
     interface::{Access, MapRequest, Status},
     locking::{Kernel, MapLocking, Scheme},
     machine::{Counter, FOR_READING, FOR_WRITING, NOT, Vcpu},
-    tables::{READING, WRITING, table::Entry},
+    tables::{READING, WRITING},
 };
 
 /// A pin that is asked for.
@@ -47,7 +47,7 @@ impl<S: Scheme> World<S> {
 
         let locking = mutant!("grants-release-first": S::MAP => MapLocking::Nothing);
         let pinned = granter.table.map(vcpu, || {
-            self.pin_entry(vcpu, granter, pin, |frame| {
+            self.pin(vcpu, granter, pin, |frame| {
                 if locking == MapLocking::Entry {
                     install(frame);
                     track(frame);
@@ -76,9 +76,38 @@ impl<S: Scheme> World<S> {
         local.with_handles(vcpu, || local.maptrack.put(vcpu, handle));
     }
 
-    /// Pins an entry of `granter`, and gives the machine frame.
-    pub(crate) fn pin(&self, vcpu: &Vcpu, granter: &DomainState<S>, pin: Pin) -> Result<u32, Status> {
-        granter.table.read(vcpu, || self.pin_entry(vcpu, granter, pin, |_| ()))
+    /// Pins an entry of `granter` under its table's lock, and gives the machine frame. Runs `then` with that before it releases the
+    /// entry.
+    pub(crate) fn pin(
+        &self,
+        vcpu: &Vcpu,
+        granter: &DomainState<S>,
+        Pin { mapper, reference, access }: Pin,
+        then: impl FnOnce(u32),
+    ) -> Result<u32, Status> {
+        let entry = granter.table.entry(reference)?;
+        entry.locked(vcpu, || {
+            let active = entry.active;
+            let first = active.pin.get() == 0;
+            if !first && (active.domain.get() != u32::from(mapper) || active.is_full_for(access)) {
+                return Err(Status::GeneralError);
+            }
+            // The granter is asked when the pins that there are do not cover this one yet.
+            if first || access.is_write() && !active.is_written() {
+                let unstable = || vcpu.count(Counter::Unstable);
+                let number = entry.shared.set_in_use(mapper, access.is_write(), unstable)?;
+                if first {
+                    active.domain.set(u32::from(mapper));
+                    let hold = |frame| self.frames.hold(frame, granter.id).map(|()| frame);
+                    let held = granter.machine_frame(number).and_then(hold);
+                    active.frame.set(held.inspect_err(|_| entry.shared.clear(READING | WRITING))?);
+                }
+            }
+            active.pin.set(active.pin.get() + access.increment());
+            let frame = active.frame.get();
+            then(frame);
+            Ok(frame)
+        })
     }
 
     /// Undoes one [`pin`](Self::pin) of entry `reference`; does `then` before it releases the entry.
@@ -92,71 +121,17 @@ impl<S: Scheme> World<S> {
         granter.table.read(vcpu, || {
             let entry = granter.table.entry(reference).expect("tables do not shrink");
             entry.locked(vcpu, || {
-                self.unpin_locked(&entry, access);
+                let active = entry.active;
+                active.pin.set(active.pin.get() - access.increment());
+                if active.pin.get() == 0 {
+                    mutant!("grants-keep-frame": self.frames.release(active.frame.get()) => ());
+                    entry.shared.clear(READING | WRITING);
+                } else if access.is_write() && !active.is_written() {
+                    mutant!("grants-keep-writing": entry.shared.clear(WRITING) => ());
+                }
                 then();
             });
         });
-    }
-
-    /// Pins an entry under the table's lock; runs `then` with the frame before it releases the entry.
-    fn pin_entry(
-        &self,
-        vcpu: &Vcpu,
-        granter: &DomainState<S>,
-        pin: Pin,
-        then: impl FnOnce(u32),
-    ) -> Result<u32, Status> {
-        let entry = granter.table.entry(pin.reference)?;
-        entry.locked(vcpu, || {
-            let frame = self.pin_locked(vcpu, granter, pin, &entry)?;
-            then(frame);
-            Ok(frame)
-        })
-    }
-
-    fn pin_locked(
-        &self,
-        vcpu: &Vcpu,
-        granter: &DomainState<S>,
-        Pin { mapper, access, .. }: Pin,
-        entry: &Entry<'_, S>,
-    ) -> Result<u32, Status> {
-        let active = entry.active;
-        let first = active.pin.get() == 0;
-        if !first && (active.domain.get() != u32::from(mapper) || active.is_full_for(access)) {
-            return Err(Status::GeneralError);
-        }
-        // The granter is asked when the pins that there are do not cover this one yet.
-        if first || access.is_write() && !active.is_written() {
-            let unstable = || vcpu.count(Counter::Unstable);
-            let number = entry.shared.set_in_use(mapper, access.is_write(), unstable)?;
-            if first {
-                active.domain.set(u32::from(mapper));
-                match granter.machine_frame(number).and_then(|frame| {
-                    self.frames.hold(frame, granter.id)?;
-                    Ok(frame)
-                }) {
-                    Ok(frame) => active.frame.set(frame),
-                    Err(status) => {
-                        entry.shared.clear(READING | WRITING);
-                        return Err(status);
-                    }
-                }
-            }
-        }
-        active.pin.set(active.pin.get() + access.increment());
-        Ok(active.frame.get())
-    }
-
-    fn unpin_locked(&self, entry: &Entry<'_, S>, access: Access) {
-        let active = entry.active;
-        active.pin.set(active.pin.get() - access.increment());
-        if active.pin.get() == 0 {
-            mutant!("grants-keep-frame": self.frames.release(active.frame.get()) => ());
-            entry.shared.clear(READING | WRITING);
-        } else if access.is_write() && !active.is_written() {
-            mutant!("grants-keep-writing": entry.shared.clear(WRITING) => ());
-        }
     }
 }
 

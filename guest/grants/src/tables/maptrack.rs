@@ -90,10 +90,6 @@ impl<S: Scheme> Maptrack<S> {
         }
     }
 
-    fn list_count(&self) -> usize {
-        if S::MAPTRACK == MaptrackLocking::Beside { 1 } else { self.lists.len() }
-    }
-
     /// A free handle, or none. With [`MaptrackLocking::Table`] under the table's lock.
     pub(crate) fn get(&self, vcpu: &Vcpu) -> Result<u32, Status> {
         if S::MAPTRACK != MaptrackLocking::PerVcpu {
@@ -225,7 +221,7 @@ impl<S: Scheme> Maptrack<S> {
     /// How many handles there are, and how many are free and in their own list. Exact at rest.
     pub(crate) fn census(&self) -> (usize, usize) {
         let mut home = 0;
-        for index in 0..self.list_count() {
+        for index in 0..self.lists.len().max(1) {
             let list = self.list(index);
             let (mut handle, mut last) = (list.head.get(), NONE);
             // A list that has become a ring would go on forever.

@@ -25,27 +25,8 @@ pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Orderin
 #[cfg(liveness)]
 pub(crate) use watched::{AtomicU8, AtomicU32, AtomicUsize};
 
-/// For statistics: nothing, where states are compared that must not differ by them.
-#[cfg(liveness)]
-#[derive(Debug)]
-pub(crate) struct Statistic;
-
-#[cfg(liveness)]
-impl Statistic {
-    pub(crate) const fn new(_: usize) -> Self {
-        Self
-    }
-
-    pub(crate) fn load(&self, _: Ordering) -> usize {
-        0
-    }
-
-    pub(crate) fn store(&self, _: usize, _: Ordering) {}
-}
-
 /// For statistics, which no protocol depends on: never modelled, so that it adds no interleavings. Of ticks it holds the
 /// lower half where addresses have 32 bits, which is enough for differences of a second and more.
-#[cfg(not(liveness))]
 pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 
 /// A point in time that one lock protects, and no protocol depends on: never modelled. Where addresses have 32 bits it holds the

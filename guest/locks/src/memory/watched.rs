@@ -1,24 +1,12 @@
-//! Atomics that say which address they are about to touch, and how: for a search of all states
-//! (`--cfg liveness`, `tests/liveness`).
+//! Atomics that say which address they are about to touch: for a search of all states (`--cfg liveness`, `tests/liveness`).
 
 extern crate std;
 
 use core::sync::atomic::{self as real, Ordering};
 use std::sync::OnceLock;
 
-/// Effect of an access on the cache line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Reads it.
-    Load,
-    /// Writes it.
-    Store,
-    /// Reads and writes it in one step.
-    Update,
-}
-
 /// Called before every access with its address.
-pub type Observer = fn(usize, Access);
+pub type Observer = fn(usize);
 
 static OBSERVER: OnceLock<Observer> = OnceLock::new();
 
@@ -27,9 +15,9 @@ pub fn observe(observer: Observer) {
     OBSERVER.get_or_init(|| observer);
 }
 
-fn tell<T>(atomic: &T, access: Access) {
+fn tell<T>(atomic: &T) {
     if let Some(observer) = OBSERVER.get() {
-        observer(core::ptr::from_ref(atomic).addr(), access);
+        observer(core::ptr::from_ref(atomic).addr());
     }
 }
 
@@ -37,7 +25,7 @@ fn tell<T>(atomic: &T, access: Access) {
 macro_rules! updates {
     ($value:ty: $($operation:ident)+) => {$(
         pub fn $operation(&self, value: $value, order: Ordering) -> $value {
-            tell(self, Access::Update);
+            tell(self);
             self.0.$operation(value, order)
         }
     )+};
@@ -57,12 +45,12 @@ macro_rules! atomics {
             }
 
             pub fn load(&self, order: Ordering) -> $value {
-                tell(self, Access::Load);
+                tell(self);
                 self.0.load(order)
             }
 
             pub fn store(&self, value: $value, order: Ordering) {
-                tell(self, Access::Store);
+                tell(self);
                 self.0.store(value, order);
             }
 
@@ -73,7 +61,7 @@ macro_rules! atomics {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                tell(self, Access::Update);
+                tell(self);
                 self.0.compare_exchange(from, to, success, failure)
             }
 

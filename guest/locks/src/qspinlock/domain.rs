@@ -97,11 +97,6 @@ impl<P> Clone for Shared<'_, P> {
 impl<P> Copy for Shared<'_, P> {}
 
 impl<'a, P> Shared<'a, P> {
-    /// The share of a CPU.
-    pub fn cpu(self, cpu: usize) -> &'a PerCpu {
-        &self.cpus[cpu]
-    }
-
     /// The node that a code names.
     pub fn node(self, code: Code) -> &'a Node {
         &self.cpus[code.cpu()].nodes[code.level()]

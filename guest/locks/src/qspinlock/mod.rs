@@ -277,7 +277,7 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
 
     // Q0, Q9: the node is this CPU's from `enter` to `leave`.
     let cpu = platform.cpu();
-    let per_cpu = shared.cpu(cpu);
+    let per_cpu = &shared.cpus[cpu];
     let level = per_cpu.own.nesting.enter();
     match per_cpu.nodes.get(level) {
         Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),

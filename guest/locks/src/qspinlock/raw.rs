@@ -28,8 +28,12 @@
 //!
 //! static NAMES: lock_api::Mutex<RawQSpinLock<Kernel>, Vec<&str>> = lock_api::Mutex::new(Vec::new());
 //!
-//! NAMES.lock().push("name");
-//! assert!(NAMES.lock().len() == 1 && !NAMES.is_locked());
+//! let mut names = NAMES.lock();
+//! names.push("name");
+//! assert!(NAMES.is_locked() && NAMES.try_lock().is_none());
+//! drop(names);
+//! assert!(!NAMES.is_locked() && NAMES.try_lock().is_some_and(|names| names.len() == 1));
+//! assert!(!NAMES.is_locked());
 //! ```
 #![expect(unsafe_code, reason = "the raw trait hands the promise on")]
 

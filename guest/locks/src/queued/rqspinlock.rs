@@ -341,7 +341,7 @@ impl<P: Platform> Waiter<'_, P> {
         }
         platform.count(Event::LockSlowpath, 1);
 
-        let per_cpu = shared.cpu(self.cpu);
+        let per_cpu = &shared.cpus[self.cpu];
         let level = per_cpu.own.nesting.enter();
         let taken = match per_cpu.nodes.get(level).filter(|_| self.may_queue(level)) {
             Some(node) => self.queue::<W>(Code::new(self.cpu, level), node),

@@ -119,17 +119,6 @@ fresh!(pub RwSem<L: Layout, R: RwSemRules> {
 });
 
 impl<L: Layout, R: RwSemRules> RwSem<L, R> {
-    /// Turns the write lock into a read lock; no writer comes in between.
-    pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // Relaxed: a hint.
-        self.owner.store(domain.me() << OWNER_SHIFT | READER_OWNED, Relaxed);
-        // Release: as E8 of a writer. No reader of E1 has been lost: their bits do not change.
-        let seen = self.count.fetch_add(READER - WRITER, Release);
-        if seen & WAITERS != 0 {
-            self.let_readers_in(domain);
-        }
-    }
-
     /// E2 to E4.
     #[cold]
     #[inline(never)]

@@ -32,18 +32,12 @@ fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
 #[test]
 fn a_head_wakes_its_successor_before_it_has_the_lock() {
     let stage = Conserving::new(Cpus::impatient(3));
-    stage.while_held(
+    stage.while_two_sleep(
         || {
-            stage.host.until_counted(1, Event::PvWaitNode);
             stage.host.kick(1);
             stage.host.until_counted(1, Event::PvSpuriousWakeup);
         },
-        |cpu| {
-            if cpu == 2 {
-                stage.host.until_counted(1, Event::PvWaitHead);
-            }
-            stage.visit();
-        },
+        |_| stage.visit(),
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
@@ -55,11 +49,9 @@ fn a_head_insists_when_its_tenure_is_over() {
     let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(1, Duration::from_millis(1));
     stage.host.set_patience(2, Duration::ZERO);
-    let [held, insists, queued] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let [insists, queued] = Signal::several();
+    stage.once_held(
+        || {
             stage.host.until_counted(1, Event::PvWaitNode);
             // It sleeps once in a tenure.
             while !insists.given() {
@@ -69,21 +61,16 @@ fn a_head_insists_when_its_tenure_is_over() {
             Cpus::give_at(Point::TailPublished, queued);
             stage.unlock();
             stage.visit_in_turn();
-        }
-        1 => {
-            held.await_it();
-            Cpus::hook_once(Point::HeadSpinning, move || {
-                insists.give();
-                // It comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
-                queued.await_it();
-            });
+        },
+        |cpu| {
+            match cpu {
+                // CPU 0 comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
+                1 => Cpus::stand_at(Point::HeadSpinning, insists, queued),
+                _ => stage.host.until_doing(1, Activity::Head),
+            }
             stage.visit_in_turn();
-        }
-        _ => {
-            stage.host.until_doing(1, Activity::Head);
-            stage.visit_in_turn();
-        }
-    });
+        },
+    );
     assert_eq!(*stage.order.lock().unwrap(), [1, 2, 0]);
 }
 
@@ -94,14 +81,14 @@ fn a_head_insists_when_its_tenure_is_over() {
 fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
     let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(2, Duration::ZERO);
-    let [held, back] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-        }
-        1 => {
-            held.await_it();
+    let [back] = Signal::several();
+    stage.once_held(
+        || (),
+        |cpu| {
+            if cpu == 2 {
+                stage.host.until_doing(1, Activity::Head);
+                return stage.visit();
+            }
             let pauses = Cell::new(0);
             // On behalf of CPU 0, and where CPU 1 is known to be.
             Cpus::hook_pauses(move || {
@@ -121,12 +108,8 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
                 Cpus::become_cpu(1);
             });
             stage.visit();
-        }
-        _ => {
-            stage.host.until_doing(1, Activity::Head);
-            stage.visit();
-        }
-    });
+        },
+    );
     assert!(back.given(), "a lock that its owner wanted back was taken");
 }
 
@@ -177,47 +160,39 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
     assert_eq!(stage.host.slices_given_up(), 0);
 }
 
-/// CPU 0 holds one lock and waits for a second one, which CPU 1 holds; releases the second one, whose next waiter has to be
+/// CPU 1 holds one lock and waits for a second one, which CPU 0 holds; releases the second one, whose next waiter has to be
 /// kicked; and is a holder all the time.
 #[test]
 fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
-    let [held] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            held.await_it();
+    stage.while_two_sleep(
+        || (),
+        |cpu| {
+            if cpu == 2 {
+                return stage.visit();
+            }
             stage.host.section_entered();
             let passed = std::rc::Rc::new(std::cell::RefCell::new(vec![]));
             let passing = passed.clone();
             Cpus::hook(move |point| {
-                assert!(stage.host.does(0, Activity::Holder), "{point:?}");
+                assert!(stage.host.does(1, Activity::Holder), "{point:?}");
                 passing.borrow_mut().push(point);
             });
             stage.lock();
             stage.host.section_entered();
             stage.unlock();
-            assert!(stage.host.does(0, Activity::Holder));
+            assert!(stage.host.does(1, Activity::Holder));
             stage.host.section_left();
-            assert!(stage.host.does(0, Activity::Holder), "of the outer lock");
+            assert!(stage.host.does(1, Activity::Holder), "of the outer lock");
             stage.host.section_left();
-            assert!(stage.host.does(0, Activity::Other));
+            assert!(stage.host.does(1, Activity::Other));
             let has_passed = |point| passed.borrow().contains(&point);
             assert!(
                 has_passed(Point::BeforeSleep) && has_passed(Point::SlowReleased),
                 "it slept, and it kicked"
             );
-        }
-        1 => {
-            stage.lock();
-            held.give();
-            stage.host.until_counted(1, Event::PvWaitNode);
-            stage.unlock();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.visit();
-        }
-    });
+        },
+    );
 }
 
 /// CPU 1 is head of a lock that stays held, and is kicked for other reasons again and again: it sleeps once in each tenure,
@@ -227,22 +202,17 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
     let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
     let stage = Conserving::new(Cpus::new(2, patience));
-    let [held] = Signal::several();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    stage.once_held(
+        || {
             while stage.host.events(Event::PvWaitHead) < 3 || stage.host.slices_given_up() == 0 {
                 stage.host.kick(1);
                 thread::yield_now();
             }
             stage.unlock();
             stage.host.kick(1);
-        } else {
-            held.await_it();
-            stage.visit();
-        }
-    });
+        },
+        |_| stage.visit(),
+    );
     assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }
 

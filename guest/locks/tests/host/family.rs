@@ -46,6 +46,8 @@ family! {
 fn waiters_of_strict_queues_are_served_in_order() {
     support::serves_in_the_order_of_arrival(McsDomain::<Cpus, 6>::new, &Mcs::new());
     support::serves_in_the_order_of_arrival(|host| host, &Ticket::new());
+    support::serves_in_the_order_of_arrival(QSpinDomain::<Cpus, 6>::new, &QSpinLock::<Native>::new());
+    support::serves_in_the_order_of_arrival(QSpinDomain::<Cpus, 6>::new, &QSpinLock::<V16>::new());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Signal, until, while_held};
+use crate::support::{self, Cpus, Signal, once_held, until};
 
 type Stage = support::Stage<GcrDomain<Cpus, 4>, Gcr>;
 
@@ -27,26 +27,26 @@ fn unlock(stage: &Stage) {
 #[test]
 fn cpus_that_queue_sleep_and_are_served_in_order() {
     let stage = stage(Cpus::impatient(4));
-    let [held] = Signal::several();
-    stage.host.run(|cpu| {
-        match cpu {
-            0 => {
-                lock(stage);
-                held.give();
-                stage.host.until_counted(1, Event::PvWaitHead);
-                stage.host.until_counted(1, Event::PvWaitNode);
+    once_held(
+        &stage.host,
+        || lock(stage),
+        |()| {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.host.until_counted(1, Event::PvWaitNode);
+            unlock(stage);
+        },
+        |cpu| {
+            match cpu {
+                1 => {}
+                2 => stage.host.until_doing(1, Activity::Head),
+                _ => stage.host.until_counted(1, Event::PvWaitHead),
             }
-            1 => held.await_it(),
-            2 => stage.host.until_doing(1, Activity::Head),
-            _ => stage.host.until_counted(1, Event::PvWaitHead),
-        }
-        if cpu != 0 {
             lock(stage);
-        }
-        stage.order.lock().unwrap().push(cpu);
-        unlock(stage);
-    });
-    assert_eq!(*stage.order.lock().unwrap(), [0, 1, 2, 3]);
+            stage.order.lock().unwrap().push(cpu);
+            unlock(stage);
+        },
+    );
+    assert_eq!(*stage.order.lock().unwrap(), [1, 2, 3]);
     assert_eq!(stage.host.events(Event::LockSlowpath), 2, "CPU 1 needs no node");
     assert!(stage.host.events(Event::PvKickUnlock) >= 2);
 }
@@ -90,12 +90,13 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
 #[test]
 fn a_slice_that_is_about_to_end_is_given_up() {
     let stage = stage(Cpus::new(2, Duration::from_secs(3600)));
-    while_held(
+    once_held(
         &stage.host,
-        (|| lock(stage), || unlock(stage)),
-        || {
+        || lock(stage),
+        |()| {
             stage.host.until_doing(1, Activity::Head);
             stage.host.set_slice_ends_soon(true);
+            unlock(stage);
         },
         |_| {
             for (given_up, when) in [(1, "when it saw the lock free"), (2, "before the fast path")] {

@@ -10,8 +10,6 @@ mod family;
 mod gcr;
 mod owner_yield;
 mod qspinlock;
-#[cfg(feature = "lock_api")]
-mod raw;
 mod rqspinlock;
 mod rw;
 mod rwsem;

@@ -19,11 +19,9 @@ impl Stage {
 #[test]
 fn t18_a_node_is_not_found_under_its_last_lock() {
     let (stage, other) = (Stage::new(3), OwnerYield::new());
-    let [held, visited, both_held, queued, linked] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let [visited, both_held, queued, linked] = Signal::several();
+    stage.once_held(
+        || {
             stage.host.until_doing(1, Activity::Head);
             stage.unlock();
             visited.await_it();
@@ -33,9 +31,13 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
             linked.await_it();
             stage.unlock();
             other.unlock(&stage.domain, ());
-        }
-        1 => {
-            held.await_it();
+        },
+        |cpu| {
+            if cpu == 2 {
+                queued.await_it();
+                Cpus::give_at(Point::TailPublished, linked);
+                return stage.visit();
+            }
             stage.visit();
             visited.give();
             both_held.await_it();
@@ -45,13 +47,8 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
             });
             other.lock(&stage.domain);
             other.unlock(&stage.domain, ());
-        }
-        _ => {
-            queued.await_it();
-            Cpus::give_at(Point::TailPublished, linked);
-            stage.visit();
-        }
-    });
+        },
+    );
     assert_eq!(stage.counter.get(), 3);
 }
 
@@ -104,12 +101,10 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
     let stage = Stage::new(3);
     let outer: &'static [OwnerYield; LEVELS] =
         Box::leak(Box::new(std::array::from_fn(|_| OwnerYield::new())));
-    let [held, waited, stalled, goes_on] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
+    let [waited, stalled, goes_on] = Signal::several();
+    stage.once_held(
+        || {
             outer.iter().for_each(|lock| lock.lock(&stage.domain));
-            held.give();
             stage.host.until_paused(1, 1_000);
             waited.give();
             stalled.await_it();
@@ -118,18 +113,17 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
             stage.host.until_paused(2, 100);
             goes_on.give();
             outer.iter().for_each(|lock| lock.unlock(&stage.domain, ()));
-        }
-        1 => {
-            held.await_it();
-            Cpus::hook_pauses(move || {
-                if waited.given() {
-                    stalled.give();
-                    goes_on.await_it();
-                }
-            });
-            stage.visit_in_turn();
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                Cpus::hook_pauses(move || {
+                    if waited.given() {
+                        stalled.give();
+                        goes_on.await_it();
+                    }
+                });
+                return stage.visit_in_turn();
+            }
             stalled.await_it();
             let level = std::cell::Cell::new(0);
             Cpus::hook(move |point| {
@@ -146,8 +140,8 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
             });
             outer[0].lock(&stage.domain);
             outer[0].unlock(&stage.domain, ());
-        }
-    });
+        },
+    );
     assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
@@ -177,7 +171,8 @@ impl<F: Fn(usize) + Sync> Delegate for Watched<F> {
 #[test]
 fn no_slice_goes_to_a_cpu_that_owns_nothing() {
     let host = Cpus::impatient(3);
-    let [held, looked, changed] = Signal::several();
+    host.set_preempted(0, true);
+    let [looked, changed] = Signal::several();
     let finds = |_| {
         if host.cpu() == 1 {
             looked.give();
@@ -186,26 +181,24 @@ fn no_slice_goes_to_a_cpu_that_owns_nothing() {
     };
     let domain = Domain::new(Watched { host: host.clone(), finds: &finds });
     let lock = OwnerYield::new();
-    host.run(|cpu| match cpu {
-        0 => {
-            lock.lock(&domain);
-            host.set_preempted(0, true);
-            held.give();
+    support::once_held(
+        &host,
+        || lock.lock(&domain),
+        |()| {
             looked.await_it();
             lock.unlock(&domain, ());
-        }
-        1 => {
-            held.await_it();
-            lock.lock(&domain);
-            lock.unlock(&domain, ());
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                lock.lock(&domain);
+                return lock.unlock(&domain, ());
+            }
             looked.await_it();
             lock.lock(&domain);
             changed.give();
             host.until_paused(1, 10);
             lock.unlock(&domain, ());
-        }
-    });
+        },
+    );
     assert!(!host.has_yielded(1, 0));
 }

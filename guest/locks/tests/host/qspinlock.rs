@@ -24,6 +24,22 @@ impl<M: Mode, W: Word> Stage<M, W> {
     pub(crate) fn new(host: Cpus) -> &'static Self {
         Self::set_up(host, Domain::new, QSpinLock::new())
     }
+
+    /// CPU 0 holds the lock until CPU 1 sleeps as head and CPU 2 behind it, and for what it does `meanwhile`.
+    pub(crate) fn while_two_sleep(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        self.while_held(
+            || {
+                self.host.until_counted(1, Event::PvWaitNode);
+                meanwhile();
+            },
+            |cpu| {
+                if cpu == 2 {
+                    self.host.until_counted(1, Event::PvWaitHead);
+                }
+                others(cpu);
+            },
+        );
+    }
 }
 
 /// Runs the same tests on both layouts of the lock word.
@@ -42,7 +58,6 @@ macro_rules! on_both_layouts {
 on_both_layouts! {
     native_acquisitions_are_fast_pending_or_queued
     pv_acquisitions_are_fast_stolen_or_queued
-    strict_queues_serve_in_the_order_of_arrival
     t6_interrupts_at_any_point_may_take_locks_to_any_depth
     t9_a_fifth_level_waits_without_a_node
     t2_a_head_that_registered_itself_is_not_registered_again
@@ -86,11 +101,6 @@ fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
     let events = |event| stage.host.events(event);
     assert!(events(Event::PvKickWake) <= events(Event::PvKickUnlock));
     assert_eq!(events(Event::SleepKick), 0, "those are of other locks");
-}
-
-fn strict_queues_serve_in_the_order_of_arrival<W: Word>() {
-    support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<Native, W>::new());
-    support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<V16, W>::new());
 }
 
 // Interrupts that take locks while their CPU waits for one.
@@ -157,15 +167,14 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
     fn check<M: Mode, W: Word>() {
         let host = Cpus::impatient(2);
         let levels = Levels::<M, W>::new(&host);
-        let [held] = Signal::several();
-        host.run(|cpu| {
-            if cpu == 0 {
-                levels.locks.iter().for_each(|lock| lock.lock(&levels.domain));
-                held.give();
+        support::once_held(
+            &host,
+            || levels.locks.iter().for_each(|lock| lock.lock(&levels.domain)),
+            |()| {
                 host.until_counted(1, Event::LockNoNode);
                 levels.locks.iter().for_each(|lock| lock.unlock(&levels.domain, ()));
-            } else {
-                held.await_it();
+            },
+            |_| {
                 let level = Cell::new(0);
                 Cpus::hook(move |point| {
                     if point == Point::NodeClaimed && level.get() < LEVELS {
@@ -174,8 +183,8 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
                     }
                 });
                 levels.visit(0);
-            }
-        });
+            },
+        );
         assert_eq!(host.events(Event::LockNoNode), 1);
         assert_eq!(host.events(Event::LockUseNode4), 1);
         for counter in &levels.counters[..=LEVELS] {
@@ -193,23 +202,20 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 /// sleep.
 fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    stage.while_held(
-        || stage.host.until_counted(1, Event::PvWaitNode),
-        |cpu| match cpu {
-            1 => {
-                Cpus::hook_once(Point::HandedOver, move || {
-                    let sleeps = stage.host.events(Event::PvWaitHead);
-                    stage.host.kick(2);
-                    stage.host.until_counted(sleeps + 1, Event::PvWaitHead);
-                });
-                stage.lock();
-                assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
-                stage.unlock();
+    stage.while_two_sleep(
+        || (),
+        |cpu| {
+            if cpu == 2 {
+                return stage.visit();
             }
-            _ => {
-                stage.host.until_counted(1, Event::PvWaitHead);
-                stage.visit();
-            }
+            Cpus::hook_once(Point::HandedOver, move || {
+                let sleeps = stage.host.events(Event::PvWaitHead);
+                stage.host.kick(2);
+                stage.host.until_counted(sleeps + 1, Event::PvWaitHead);
+            });
+            stage.lock();
+            assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
+            stage.unlock();
         },
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
@@ -257,29 +263,22 @@ fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
 /// lock's next head goes to sleep: there must be no entry left from before.
 fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    stage.while_held(
+    stage.while_two_sleep(
         || {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.host.until_counted(1, Event::PvWaitNode);
             Cpus::hook_once(Point::SlowReleased, move || {
                 stage.host.kick(1);
                 stage.host.until_counted(2, Event::LockSlowpath);
                 assert!(stage.domain.sleeping_heads() <= 1, "one entry for one lock");
             });
         },
-        |cpu| match cpu {
-            1 => {
-                stage.lock();
+        |cpu| {
+            stage.lock();
+            if cpu == 1 {
                 // Until CPU 2 is head, registered by this CPU.
                 stage.host.kick(2);
                 stage.host.until_counted(2, Event::PvWaitHead);
-                stage.unlock();
             }
-            _ => {
-                stage.host.until_counted(1, Event::PvWaitHead);
-                stage.lock();
-                stage.unlock();
-            }
+            stage.unlock();
         },
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
@@ -327,27 +326,24 @@ fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
 /// is in the queue.
 fn newcomer_meets_waiter<M: Mode, W: Word>(point: Point) -> &'static Stage<M, W> {
     let stage = Stage::<M, W>::new(Cpus::new(3, Duration::from_millis(1)));
-    let [held, there, left, done] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let [there, left, done] = Signal::several();
+    stage.once_held(
+        || {
             there.await_it();
             stage.unlock();
             left.give();
-        }
-        1 => {
-            held.await_it();
-            Cpus::stand_at(point, there, done);
-            stage.visit();
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                Cpus::stand_at(point, there, done);
+                return stage.visit();
+            }
             left.await_it();
             Cpus::give_at(Point::TailPublished, done);
             stage.visit();
             assert!(done.given(), "CPU 2 has overtaken CPU 1");
-        }
-    });
+        },
+    );
     assert_eq!(stage.counter.get(), 2);
     stage
 }
@@ -403,18 +399,7 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
 /// follows at unlock.
 fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    stage.while_held(
-        || {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.host.until_counted(1, Event::PvWaitNode);
-        },
-        |cpu| {
-            if cpu == 2 {
-                stage.host.until_counted(1, Event::PvWaitHead);
-            }
-            stage.visit();
-        },
-    );
+    stage.while_two_sleep(|| (), |_| stage.visit());
     assert_eq!(stage.counter.get(), 2);
     assert_eq!(stage.host.events(Event::PvKickUnlock), 2, "one for each sleeper");
 }

@@ -41,12 +41,11 @@ impl Stage {
     }
 
     fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        support::while_held(
-            &self.host,
-            (|| self.lock(&self.a).unwrap(), || self.unlock(&self.a)),
-            meanwhile,
-            others,
-        );
+        let goes_on = |()| {
+            meanwhile();
+            self.unlock(&self.a);
+        };
+        support::once_held(&self.host, || self.lock(&self.a).unwrap(), goes_on, others);
     }
 
     /// As above; CPU 1 is pending and CPU 2 head before CPU 3 comes, and `meanwhile` begins.
@@ -131,12 +130,12 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
     let stage = Stage::new(4);
-    let [held, done] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock(&stage.a).unwrap();
-            stage.lock(&stage.b).unwrap();
-            held.give();
+    let [done] = Signal::several();
+    let locks = [&stage.a, &stage.b];
+    support::once_held(
+        &stage.host,
+        || locks.iter().for_each(|lock| stage.lock(lock).unwrap()),
+        |()| {
             if expected.is_ok() {
                 stage.host.until_counted(1, Event::LockSlowpath);
             } else {
@@ -144,14 +143,13 @@ fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError
             }
             stage.unlock(&stage.b);
             stage.unlock(&stage.a);
-        }
-        1 | 3 => {
-            held.await_it();
-            let lock = if cpu == 1 { &stage.a } else { &stage.b };
-            stage.lock(lock).unwrap();
-            stage.unlock(lock);
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu != 2 {
+                let lock = locks[cpu / 2];
+                stage.lock(lock).unwrap();
+                return stage.unlock(lock);
+            }
             stage.host.until_doing(2, Activity::Head);
             let nmi = move || {
                 stage.host.nmi(|| {
@@ -169,8 +167,8 @@ fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError
             } else {
                 nmi();
             }
-        }
-    });
+        },
+    );
     stage.assert_at_rest(u64::from(expected.is_err()), 0);
 }
 
@@ -185,33 +183,28 @@ tests! {
 fn abba(cpus: usize) {
     let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
-    let [held, failed] = Signal::several();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock(&stage.a).unwrap();
-            held.give();
+    let [failed] = Signal::several();
+    stage.while_held(
+        || {
             stage.until_queued(cpus as u64 - 2);
             Cpus::hook_pauses(move || failed.await_it());
             stage.lock(&stage.b).expect("CPU 1 has given way");
             stage.unlock(&stage.b);
-            stage.unlock(&stage.a);
-        }
-        1 => {
-            stage.lock(&stage.b).unwrap();
-            stage.host.until_doing(1, Activity::Head);
-            assert_eq!(stage.visit(), Err(LockError::Deadlock));
-            stage.unlock(&stage.b);
-            failed.give();
-        }
-        2 => {
-            held.await_it();
+        },
+        |cpu| {
+            if cpu == 1 {
+                stage.lock(&stage.b).unwrap();
+                stage.host.until_doing(1, Activity::Head);
+                assert_eq!(stage.visit(), Err(LockError::Deadlock));
+                stage.unlock(&stage.b);
+                return failed.give();
+            }
+            if cpu == 3 {
+                stage.until_queued(1);
+            }
             stage.visit().expect("a bystander");
-        }
-        _ => {
-            stage.until_queued(1);
-            stage.visit().expect("a bystander");
-        }
-    });
+        },
+    );
     assert_eq!(stage.counter.get(), cpus - 2);
     stage.assert_at_rest(1, 0);
     assert_eq!(stage.host.events(Event::LockDissolved), 0);

@@ -1,11 +1,11 @@
 //! The reader-writer locks on host threads: what all of them must do, and what only the fair one does.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use haltkick_locks::*;
-use haltkick_testing::tests;
+use haltkick_testing::{read_or_write, tests};
 
-use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, rounds};
+use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, once_held, rounds};
 
 type Slots = PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]>;
 
@@ -54,20 +54,7 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
     let rounds = rounds(1_000);
     host.run(|cpu| {
         for round in 0..rounds {
-            if (round + cpu) % 4 == 0 {
-                let tried = if round % 8 == 0 { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counters.iter().for_each(Plain::increment);
-                lock.write_unlock(domain, token);
-            } else {
-                let token = lock.try_read(domain).unwrap_or_else(|| lock.read(domain));
-                let first = counters[0].get();
-                if round % 16 == 1 {
-                    thread::yield_now();
-                }
-                assert_eq!(first, counters[1].get(), "a writer was inside together with a reader");
-                lock.read_unlock(domain, token);
-            }
+            read_or_write(domain, lock, &counters, (round + cpu) % 4 == 0, round % 8 < 4);
         }
     });
     let all = (0..CPUS).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
@@ -103,12 +90,12 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
 fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
     let host = Cpus::impatient(2);
     let lock = FairRwLock::new(Ticket::new());
-    let [reading, waiting, checked] = Signal::several();
+    let [waiting, checked] = Signal::several();
     let counter = Plain::default();
-    host.run(|cpu| {
-        if cpu == 0 {
-            lock.read(&host);
-            reading.give();
+    once_held(
+        &host,
+        || lock.read(&host),
+        |()| {
             waiting.await_it();
             Cpus::hook(|point| {
                 assert!(point != Point::ReaderAnnounced, "a writer has to wait for one that tries");
@@ -118,14 +105,14 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
             assert!(lock.try_write(&host).is_none(), "a writer has overtaken the writer");
             assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
             checked.give();
-        } else {
-            reading.await_it();
+        },
+        |_| {
             Cpus::stand_at(Point::WriterWaits, waiting, checked);
             lock.write(&host);
             counter.increment();
             lock.write_unlock(&host, ());
-        }
-    });
+        },
+    );
     assert_eq!(counter.get(), 1);
 }
 
@@ -134,29 +121,27 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
 fn the_fair_lock_serves_in_the_order_of_arrival() {
     let host = Cpus::impatient(3);
     let lock = FairRwLock::new(Ticket::new());
-    let [held] = Signal::several();
     let order = std::sync::Mutex::new(vec![]);
-    host.run(|cpu| match cpu {
-        0 => {
-            lock.write(&host);
-            held.give();
+    once_held(
+        &host,
+        || lock.write(&host),
+        |()| {
             // First in the queue that is a ticket lock, and second in that of the lock.
             host.until_doing(2, Activity::Head);
             lock.write_unlock(&host, ());
-        }
-        1 => {
-            held.await_it();
-            lock.write(&host);
-            order.lock().unwrap().push("writer");
-            lock.write_unlock(&host, ());
-        }
-        _ => {
+        },
+        |cpu| {
+            if cpu == 1 {
+                lock.write(&host);
+                order.lock().unwrap().push("writer");
+                return lock.write_unlock(&host, ());
+            }
             host.until_doing(1, Activity::Head);
             lock.read(&host);
             order.lock().unwrap().push("reader");
             lock.read_unlock(&host, ());
-        }
-    });
+        },
+    );
     assert_eq!(*order.lock().unwrap(), ["writer", "reader"]);
 }
 
@@ -195,11 +180,10 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
     let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let lock = PerCpuRwLock::new(underneath);
-    let [reading] = Signal::several();
-    host.run(|cpu| {
-        if cpu == 0 {
-            let outer = lock.read(&domain);
-            reading.give();
+    once_held(
+        &host,
+        || lock.read(&domain),
+        |outer| {
             host.until_doing(1, Activity::Head);
             assert!(lock.try_read(&domain).is_none(), "a try does not wait for the writer");
             let again = std::panic::AssertUnwindSafe(|| _ = lock.read(&domain));
@@ -207,12 +191,12 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
             let message = refused.downcast_ref::<String>().expect("a formatted message");
             assert!(message.contains("CPU 0 reads this lock already"), "{message}");
             lock.read_unlock(&domain, outer);
-        } else {
-            reading.await_it();
+        },
+        |_| {
             let token = lock.write(&domain);
             lock.write_unlock(&domain, token);
-        }
-    });
+        },
+    );
     assert_eq!(domain.readers(), 0);
 }
 

@@ -26,21 +26,19 @@ impl<R: RwSemRules> Stage<R> {
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     let stage = Today::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
-    let [held, halts, kicked] = Signal::several();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    let [halts, kicked] = Signal::several();
+    stage.once_held(
+        || {
             halts.await_it();
             stage.unlock();
             kicked.give();
-        } else {
-            held.await_it();
+        },
+        |_| {
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
             Cpus::stand_at(Point::BeforeSleep, halts, kicked);
             stage.visit();
-        }
-    });
+        },
+    );
     let events = [Event::SleepKick, Event::SleepKickWake, Event::PvKickUnlock, Event::PvKickWake];
     assert_eq!(events.map(|event| stage.host.events(event)), [1, 1, 0, 0]);
     assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
@@ -92,13 +90,11 @@ tests! {
 /// before it.
 #[test]
 fn an_overdue_writer_that_is_woken_is_served_next() {
-    let stage = Today::new(Cpus::impatient(CPUS));
+    let stage = Today::new(Cpus::impatient(3));
     stage.host.set_preempted(0, true);
-    let [held, halts, released, goes_on] = Signal::several();
-    stage.host.run_some(3, |cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let [halts, released, goes_on] = Signal::several();
+    stage.once_held(
+        || {
             halts.await_it();
             thread::sleep(Duration::from_millis(5));
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 0, "CPU 1 has not insisted itself");
@@ -108,17 +104,15 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             let sleeps = || stage.host.events(Event::RwsemSleepWriter) >= 2;
             until(|| sleeps() || !stage.order.lock().unwrap().is_empty());
             goes_on.give();
-        }
-        1 => {
-            held.await_it();
-            Cpus::stand_at(Point::BeforeSleep, halts, goes_on);
+        },
+        |cpu| {
+            match cpu {
+                1 => Cpus::stand_at(Point::BeforeSleep, halts, goes_on),
+                _ => released.await_it(),
+            }
             stage.visit_in_turn();
-        }
-        _ => {
-            released.await_it();
-            stage.visit_in_turn();
-        }
-    });
+        },
+    );
     assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
@@ -157,45 +151,48 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     stage.host.events(Event::RwsemRlockSteal) == 1
 }
 
-/// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
+/// CPU 0 writes; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in at once when it leaves.
 fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let stage = Stage::<R>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let [held] = Signal::several();
-    let let_in = Plain::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    let (let_in, [counted]) = (Plain::default(), Signal::several());
+    stage.once_held(
+        || {
             stage.host.until_counted(2, Event::RwsemSleepReader);
-            stage.lock.downgrade(&stage.domain);
+            stage.unlock();
             (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
-            stage.lock.read_unlock(&stage.domain, ());
-        }
-        1 => {
-            held.await_it();
-            stage.read();
-        }
-        2 => {
-            stage.host.until_counted(1, Event::RwsemSleepReader);
-            stage.visit();
-        }
-        3 => {
-            stage.host.until_counted(1, Event::RwsemSleepWriter);
-            stage.read();
-        }
-        _ => {}
-    });
+            counted.give();
+        },
+        |cpu| match cpu {
+            1 => {
+                stage.lock.read(&stage.domain);
+                counted.await_it();
+                stage.lock.read_unlock(&stage.domain, ());
+            }
+            2 => {
+                stage.host.until_counted(1, Event::RwsemSleepReader);
+                stage.visit();
+            }
+            3 => {
+                stage.host.until_counted(1, Event::RwsemSleepWriter);
+                stage.read();
+            }
+            _ => {}
+        },
+    );
     let_in.get()
 }
 
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
     let stage = Stage::<R>::new(Cpus::impatient(2));
-    support::while_held(
+    support::once_held(
         &stage.host,
-        (|| stage.lock.read(&stage.domain), || stage.lock.read_unlock(&stage.domain, ())),
-        || stage.host.until_counted(1, Event::RwsemSleepWriter),
+        || stage.lock.read(&stage.domain),
+        |()| {
+            stage.host.until_counted(1, Event::RwsemSleepWriter);
+            stage.lock.read_unlock(&stage.domain, ());
+        },
         |_| stage.visit(),
     );
     stage.host.events(Event::RwsemOptNospin)

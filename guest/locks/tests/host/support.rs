@@ -10,20 +10,19 @@ pub(crate) const fn rounds(native: usize) -> usize {
     if cfg!(miri) { native / 500 + 2 } else { native }
 }
 
-/// CPU 0 takes a lock, does something `meanwhile`, and releases it. The others begin once it has the lock.
-pub(crate) fn while_held(
+/// CPU 0 takes a lock, and goes on with its token. The others begin once it has the lock.
+pub(crate) fn once_held<T>(
     host: &Cpus,
-    (lock, unlock): (impl Fn() + Sync, impl Fn() + Sync),
-    meanwhile: impl Fn() + Sync,
+    lock: impl Fn() -> T + Sync,
+    goes_on: impl Fn(T) + Sync,
     others: impl Fn(usize) + Sync,
 ) {
     let [held] = Signal::several();
     host.run(|cpu| {
         if cpu == 0 {
-            lock();
+            let token = lock();
             held.give();
-            meanwhile();
-            unlock();
+            goes_on(token);
         } else {
             held.await_it();
             others(cpu);
@@ -71,8 +70,17 @@ impl<D: Sync + 'static, L: Lock<D, Token = ()> + 'static> Stage<D, L> {
     }
 
     /// As the function of this name.
+    pub(crate) fn once_held(&self, goes_on: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        once_held(&self.host, || self.lock(), |()| goes_on(), others);
+    }
+
+    /// As above; CPU 0 does something `meanwhile`, and releases the lock.
     pub(crate) fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        while_held(&self.host, (|| self.lock(), || self.unlock()), meanwhile, others);
+        let goes_on = || {
+            meanwhile();
+            self.unlock();
+        };
+        self.once_held(goes_on, others);
     }
 }
 

@@ -2,11 +2,7 @@
 
 #![expect(unsafe_code, reason = "the memory of a lock as bytes")]
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::{BuildHasher, RandomState},
-    slice,
-};
+use std::{collections::HashMap, slice};
 
 use haltkick_locks::{Domain, Lock, Point, Queues};
 use indexmap::IndexSet;
@@ -231,63 +227,47 @@ impl Explorer {
 /// More states than this are not tried: some gigabytes.
 const MOST_STATES: usize = 60_000_000;
 
-/// Explores all states of CPUs that take the lock as often as `rounds` say.
-pub(crate) fn explore<D: Domain, L: Lock<D>>(rounds: Rounds, domain: fn(Cpus) -> D, lock: L) -> Graph {
+/// Explores the states of CPUs that take the lock as often as `rounds` say: all, or the nearest until more than `most` are
+/// known. In each of them at most one CPU is in the section, and some CPU can go on without a spurious wake-up. Where all take
+/// the lock a number of times, a lost kick leads to a state in which no CPU can.
+pub(crate) fn explore<D: Domain, L: Lock<D>>(
+    rounds: Rounds,
+    domain: fn(Cpus) -> D,
+    lock: L,
+    most: Option<usize>,
+) -> Graph {
     let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
     let mut states = IndexSet::from([explorer.first()]);
     let (mut begins, mut edges, mut parents) = (vec![], vec![], vec![(0, 0)]);
-    while begins.len() < states.len() {
+    while begins.len() < states.len() && most.is_none_or(|most| states.len() <= most) {
         let from = begins.len();
         begins.push(edges.len() as u32);
-        for (to, edge) in explorer.steps(states[from]) {
+        let state = states[from];
+        let steps = explorer.steps(state);
+        let all_done = state.ended.count_ones() as usize == explorer.cpus;
+        let goes_on = all_done || steps.iter().any(|(_, edge)| !edge.spurious);
+        assert!(goes_on, "all wait, and nobody is kicked: {state:?}");
+        for (to, edge) in steps {
             let (number, is_new) = states.insert_full(to);
             if is_new {
                 parents.push((from as u32, edges.len() as u32));
             }
             edges.push(Edge { to: number as u32, ..edge });
         }
-        assert!(states.len() <= MOST_STATES, "too many states");
+        assert!(most.is_some() || states.len() <= MOST_STATES, "too many states");
     }
+    let explored = begins.len();
     begins.push(edges.len() as u32);
     let word = |memory: &[u8]| u32::from_le_bytes(memory[..4].try_into().expect("four bytes"));
     let words = explorer.memories.iter().map(|memory| word(memory)).collect();
     println!(
-        "{} states, {} steps; {} of the memory, at most {} of one CPU",
+        "{explored} states of {} known, {} steps; {} of the memory, at most {} of one CPU",
         states.len(),
         edges.len(),
         explorer.memories.len(),
         explorer.frozen.iter().map(IndexSet::len).max().unwrap_or(0),
     );
     Graph { cpus: explorer.cpus, states, begins, edges, parents, words }
-}
-
-/// Visits the states of CPUs that take the lock as often as `rounds` say, at most `most` of them, nearest first. In
-/// each of them at most one CPU is in the section, and some CPU can go on without a spurious wake-up. Where all take
-/// the lock a number of times, a lost kick leads to a state in which no CPU can.
-///
-/// Visited states are kept as 64-bit hashes: two states may be taken for one, in 100 million with a chance of 1 in
-/// 3000. Such a search misses the states behind one of the two, and reports nothing false.
-pub(crate) fn visit<D: Domain, L: Lock<D>>(rounds: Rounds, domain: fn(Cpus) -> D, lock: L, most: usize) {
-    let hasher = RandomState::new();
-    let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
-    let first = explorer.first();
-    let mut seen = HashSet::from([hasher.hash_one(first)]);
-    let mut layer = vec![first];
-    let (mut states, mut depth) = (1, 0);
-    while !layer.is_empty() && states <= most {
-        let mut next = vec![];
-        for from in layer {
-            let steps = explorer.steps(from);
-            let all_done = from.ended.count_ones() as usize == explorer.cpus;
-            let goes_on = all_done || steps.iter().any(|(_, edge)| !edge.spurious);
-            assert!(goes_on, "all wait, and nobody is kicked: {from:?}");
-            next.extend(steps.into_iter().map(|(to, _)| to).filter(|to| seen.insert(hasher.hash_one(to))));
-        }
-        states += next.len();
-        depth += usize::from(!next.is_empty());
-        layer = next;
-    }
-    println!("{states} states, {depth} steps deep; all there are: {}", layer.is_empty());
 }
 
 impl Graph {

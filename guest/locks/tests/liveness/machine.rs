@@ -5,10 +5,7 @@
 
 use std::{arch::naked_asm, cell::Cell, ptr};
 
-use haltkick_locks::{
-    Activity, Event, Platform, Point, Queues,
-    watched::{Access, observe},
-};
+use haltkick_locks::{Activity, Event, Platform, Point, Queues, watched::observe};
 
 pub(crate) const MOST_CPUS: usize = 4;
 
@@ -132,7 +129,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// `shared` and the number of a CPU are what its `program` is called with.
     pub(crate) fn new(program: fn(*const (), usize), shared: *const (), queues: Queues) -> Self {
-        observe(|address: usize, _: Access| {
+        observe(|address| {
             // A caller that sets up or looks at the memory from outside is not a CPU. SAFETY: as in `done`.
             if !context().is_null() && !unsafe { (*context()).is_private(address) } {
                 stop(Stop::Access);

@@ -22,7 +22,7 @@ use std::env;
 
 use crate::{
     documents::{in_words, page, readme},
-    explorer::{FOR_EVER, Graph, Rounds, explore, visit},
+    explorer::{FOR_EVER, Graph, Rounds, explore},
     graph::{insists, queues},
     machine::Cpus,
 };
@@ -36,19 +36,19 @@ const BESIDE_ONE: Rounds = [1, FOR_EVER, 0, 0];
 const BESIDE_TWO: Rounds = [1, 1, FOR_EVER, 0];
 
 fn queue_lock<M: Mode>(rounds: Rounds) -> Graph {
-    explore(rounds, QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<M, Whole>::new())
+    explore(rounds, QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<M, Whole>::new(), None)
 }
 
 fn owner_yield(rounds: Rounds) -> Graph {
-    explore(rounds, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new())
+    explore(rounds, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new(), None)
 }
 
 fn gcr(rounds: Rounds) -> Graph {
-    explore(rounds, GcrDomain::<Cpus, 4>::new, Gcr::new())
+    explore(rounds, GcrDomain::<Cpus, 4>::new, Gcr::new(), None)
 }
 
 fn rqspinlock(rounds: Rounds) -> Graph {
-    explore(rounds, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new())
+    explore(rounds, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new(), None)
 }
 
 /// The bit of the word that forbids stealing, in the queue spinlocks and where waiters yield to the owner.
@@ -91,7 +91,7 @@ fn a_waiter_of_the_lock_that_can_fail_is_overtaken() {
 /// States that four CPUs reach which take a lock once each, up to `LIVENESS_MOST` of them.
 fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
     let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
-    visit(FOUR_ONCE, domain, lock(), asked.unwrap_or(100_000));
+    explore(FOUR_ONCE, domain, lock(), Some(asked.unwrap_or(100_000)));
 }
 
 /// The one lock of which four CPUs do not come to too many states.

@@ -1,13 +1,13 @@
 //! Support for every model of loom, in addition to the CPUs themselves.
 
 use std::{
-    env,
+    env, slice,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use haltkick_locks::{Lock, RwLock};
-use haltkick_testing::play_once;
 pub(crate) use haltkick_testing::{Cpus, Plain, assert_reached};
+use haltkick_testing::{play_once, read_or_write};
 
 /// CPUs whose waiters sleep at their first look at the clock, before any pause: a pause would let loom assume that the next
 /// load sees something new.
@@ -64,16 +64,13 @@ pub(crate) fn play_out<S: Sync + Send + 'static>(
     explore(bounds.preemptions, move || play_once(cpus, scene(), play, &at_rest));
 }
 
-/// Role of a CPU at a reader-writer lock.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Role {
-    /// Writes each time.
-    Writer,
-    /// Reads each time.
-    Reader,
-    /// Reads and writes in turn.
-    Both,
-}
+/// Role of a CPU at a reader-writer lock: whether it writes in this round.
+pub(crate) type Role = fn(usize) -> bool;
+
+pub(crate) const WRITER: Role = |_| true;
+pub(crate) const READER: Role = |_| false;
+/// Reads and writes in turn.
+pub(crate) const BOTH: Role = |round| round % 2 == 1;
 
 /// CPUs take one reader-writer lock as their `roles` say. A writer must be alone, everything that one wrote must be
 /// visible to who comes next, and all must come through. The last CPU tries first each time.
@@ -89,31 +86,12 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || (domain(machine(CPUS, pauses)), lock(), Plain::default());
     let play = move |cpu: usize, (domain, lock, counter): &(D, L, Plain)| {
-        let tries = cpu == CPUS - 1;
-        let mut seen = 0;
         for round in 0..rounds {
-            if writes(roles[cpu], round) {
-                let tried = if tries { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counter.increment();
-                lock.write_unlock(domain, token);
-            } else {
-                let tried = if tries { lock.try_read(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.read(domain));
-                let now = counter.get();
-                assert!(now >= seen, "a reader has gone back in time");
-                seen = now;
-                lock.read_unlock(domain, token);
-            }
+            read_or_write(domain, lock, slice::from_ref(counter), roles[cpu](round), cpu == CPUS - 1);
         }
     };
-    let written =
-        roles.map(|role| (0..rounds).filter(|round| writes(role, *round)).count()).iter().sum::<usize>();
+    let written = roles.map(|role| (0..rounds).filter(|round| role(*round)).count()).iter().sum::<usize>();
     play_out(CPUS, &bounds, scene, play, move |(.., counter)| assert_eq!(counter.get(), written));
-}
-
-fn writes(role: Role, round: usize) -> bool {
-    role == Role::Writer || role == Role::Both && round % 2 == 1
 }
 
 /// Tries every execution of `model` with at most `preemptions` preemptions, and says how many there were.

@@ -5,14 +5,14 @@ use std::convert::identity as platform;
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::model::{Bounds, Cpus, Plain, Role, check_rw, machine, play_out};
+use crate::model::{BOTH, Bounds, Cpus, READER, Role, WRITER, check_rw};
 
 /// One that writes, one that does either in turn.
-const TWO: [Role; 2] = [Role::Writer, Role::Both];
+const TWO: [Role; 2] = [WRITER, BOTH];
 /// One that writes, two that read.
-const THREE: [Role; 3] = [Role::Writer, Role::Reader, Role::Reader];
+const THREE: [Role; 3] = [WRITER, READER, READER];
 /// Two that write, one that reads.
-const TWO_WRITERS: [Role; 3] = [Role::Writer, Role::Writer, Role::Reader];
+const TWO_WRITERS: [Role; 3] = [WRITER, WRITER, READER];
 
 /// Checks one lock with two and with three CPUs.
 macro_rules! rw_family {
@@ -43,43 +43,4 @@ rw_family! {
         PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new, 6;
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), with_slots::<2>, with_slots::<3>, 6;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), with_slots::<2>, with_slots::<3>, 6;
-}
-
-/// CPU 0 reads two locks of one domain, the second one underneath, while CPU 1 writes both, one after the other.
-fn read_two_beside_a_writer<U>(underneath: fn() -> U)
-where
-    U: RwLock<Cpus, ReadToken = (), WriteToken = ()> + Send + 'static,
-{
-    type Scene<U> = (PerCpuRwDomain<Box<Cpus>, [ReaderSlot; 2]>, [PerCpuRwLock<U>; 2], [Plain; 2]);
-    let bounds = Bounds { rounds: 1, preemptions: 4, pauses: 6 };
-    let scene = move || -> Scene<U> {
-        let domain = with_slots(machine(2, 6));
-        (domain, [underneath(), underneath()].map(PerCpuRwLock::new), [Plain::default(), Plain::default()])
-    };
-    let play = |cpu, (domain, locks, counters): &Scene<U>| {
-        if cpu == 0 {
-            let outer = locks[0].read(domain);
-            let inner = locks[1].read(domain);
-            assert!(counters.iter().all(|counter| counter.get() <= 1));
-            locks[0].read_unlock(domain, outer);
-            counters[1].get();
-            locks[1].read_unlock(domain, inner);
-        } else {
-            for (lock, counter) in locks.iter().zip(counters) {
-                lock.write(domain);
-                counter.increment();
-                lock.write_unlock(domain, ());
-            }
-        }
-    };
-    play_out(2, &bounds, scene, play, |(domain, _, counters)| {
-        assert_eq!(counters.each_ref().map(Plain::get), [1, 1]);
-        assert_eq!(domain.readers(), 0);
-    });
-}
-
-tests! {
-    per_cpu_locks_of_which_one_cpu_reads_two: read_two_beside_a_writer(UnfairRwLock::new);
-    per_cpu_locks_on_fair_ones_of_which_one_cpu_reads_two:
-        read_two_beside_a_writer(|| FairRwLock::new(Ticket::new()));
 }

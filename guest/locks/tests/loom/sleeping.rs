@@ -1,11 +1,13 @@
 //! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with no CPU
 //! preempted and with some.
 
+use std::slice;
+
 use haltkick_locks::{
     osq::{Packed, PrevCpu},
     *,
 };
-use haltkick_testing::tests;
+use haltkick_testing::{read_or_write, tests};
 
 use crate::model::{Bounds, Cpus, Plain, assert_reached, check, machine, play_out};
 
@@ -63,7 +65,6 @@ fn share<R: RwSemRules, const CPUS: usize>(
     (told, preempted): (fn(Cpus) -> Cpus, Preempted),
     bounds: Bounds,
     writers: usize,
-    downgrade: bool,
 ) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
@@ -72,22 +73,7 @@ fn share<R: RwSemRules, const CPUS: usize>(
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {
         for _ in 0..rounds {
-            if cpu < writers {
-                lock.write(domain);
-                counter.increment();
-                if downgrade {
-                    let written = counter.get();
-                    lock.downgrade(domain);
-                    assert_eq!(counter.get(), written);
-                    lock.read_unlock(domain, ());
-                } else {
-                    lock.write_unlock(domain, ());
-                }
-            } else {
-                lock.read(domain);
-                counter.get();
-                lock.read_unlock(domain, ());
-            }
+            read_or_write(domain, lock, slice::from_ref(counter), cpu < writers, false);
         }
     };
     play_out(CPUS, &bounds, scene, play, move |(_, _, counter)| assert_eq!(counter.get(), writers * rounds));
@@ -101,20 +87,19 @@ const SLEEP: (fn(Cpus) -> Cpus, Preempted) = (|machine| machine, EVERYBODY);
 tests! {
     /// A sleeper that has been woken and overtaken forbids stealing at once: no CPU may overtake it from then on.
     rwsem_is_promised_to_an_overtaken_sleeper: {
-        share::<RulesToday, 3>(INSISTENT, Bounds { pauses: 3, ..ONCE }, 2, false);
+        share::<RulesToday, 3>(INSISTENT, Bounds { pauses: 3, ..ONCE }, 2);
         assert_reached([Event::RwsemWlockHandoff]);
     };
     /// A promised lock with one CPU that overtakes again and again.
     rwsem_is_promised_by_one_that_comes_back: {
-        share::<RulesToday, 2>(INSISTENT, TWICE, 2, false);
+        share::<RulesToday, 2>(INSISTENT, TWICE, 2);
         assert_reached([Event::RwsemWlockHandoff]);
     };
-    rwsem_is_handed_from_a_writer_to_a_reader_and_back: share::<RulesToday, 2>(SLEEP, TWICE, 1, false);
-    rwsem_with_two_readers_and_a_writer: share::<RulesToday, 3>(SLEEP, ONCE, 1, false);
-    rwsem_with_a_reader_and_two_writers: share::<RulesToday, 3>(SLEEP, ONCE, 2, false);
-    rwsem_with_a_spinning_writer_and_a_reader: share::<RulesToday, 2>(SPIN, SPINNING, 1, false);
-    rwsem_downgraded_beside_a_reader_and_a_writer: share::<RulesToday, 3>(SLEEP, ONCE, 2, true);
-    rwsem_of_2018_is_handed_from_writer_to_reader_and_back: share::<Rules2018, 2>(SLEEP, TWICE, 1, false);
-    rwsem_of_2018_with_two_readers_and_a_writer: share::<Rules2018, 3>(SLEEP, ONCE, 1, false);
-    rwsem_of_2018_with_a_reader_and_two_writers: share::<Rules2018, 3>(SLEEP, ONCE, 2, false);
+    rwsem_is_handed_from_a_writer_to_a_reader_and_back: share::<RulesToday, 2>(SLEEP, TWICE, 1);
+    rwsem_with_two_readers_and_a_writer: share::<RulesToday, 3>(SLEEP, ONCE, 1);
+    rwsem_with_a_reader_and_two_writers: share::<RulesToday, 3>(SLEEP, ONCE, 2);
+    rwsem_with_a_spinning_writer_and_a_reader: share::<RulesToday, 2>(SPIN, SPINNING, 1);
+    rwsem_of_2018_is_handed_from_writer_to_reader_and_back: share::<Rules2018, 2>(SLEEP, TWICE, 1);
+    rwsem_of_2018_with_two_readers_and_a_writer: share::<Rules2018, 3>(SLEEP, ONCE, 1);
+    rwsem_of_2018_with_a_reader_and_two_writers: share::<Rules2018, 3>(SLEEP, ONCE, 2);
 }

@@ -6,11 +6,10 @@
 
 #![cfg(shuttle)]
 
-use std::sync::atomic::AtomicUsize;
+use std::{slice, sync::atomic::AtomicUsize};
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, Plain, assert_reached, play_once, tests, try_schedules};
-use shuttle::thread;
+use haltkick_testing::{Cpus, Plain, assert_reached, play_once, read_or_write, tests, try_schedules};
 
 /// `cpus` CPUs take turns at `locks`, `rounds` times each, and must all come through.
 fn explore<D, L>(
@@ -45,14 +44,10 @@ fn explore<D, L>(
     };
     play_out(cpus, scene, play, move |(domain, _, counters)| {
         assert_eq!(counters[0].get(), cpus * rounds);
-        assert_eq!(counters[1].get(), count_rounds(cpus, rounds, |n| n % 3 != 2));
+        let all = (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
+        assert_eq!(counters[1].get(), all.filter(|n| n % 3 != 2).count());
         at_rest(domain);
     });
-}
-
-/// Rounds of all CPUs for which the sum of both numbers is as wanted.
-fn count_rounds(cpus: usize, rounds: usize, wanted: fn(&usize) -> bool) -> usize {
-    (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu)).filter(wanted).count()
 }
 
 /// Sets up a scene, lets `cpus` CPUs play on it, and looks at it when all have come through.
@@ -63,35 +58,6 @@ fn play_out<S: Sync + Send + 'static>(
     at_rest: impl Fn(&S) + Send + Sync + 'static,
 ) {
     try_schedules(4, move || play_once(cpus, scene(), play, &at_rest));
-}
-
-/// `cpus` CPUs read and write under one reader-writer lock, and must all come through. Two counters that are written
-/// together must be seen together.
-fn explore_rw<D, L>(cpus: usize, rounds: usize, domain: fn(Cpus) -> D, lock: fn() -> L)
-where
-    D: Sync + Send + 'static,
-    L: RwLock<D> + Send + 'static,
-{
-    let scene = move || (domain(Cpus::impatient(cpus)), lock(), [Plain::default(), Plain::default()]);
-    let play = move |cpu: usize, (domain, lock, counters): &(D, L, [Plain; 2])| {
-        for round in 0..rounds {
-            if (round + cpu).is_multiple_of(3) {
-                let tried = if (round + cpu).is_multiple_of(2) { lock.try_write(domain) } else { None };
-                let token = tried.unwrap_or_else(|| lock.write(domain));
-                counters.iter().for_each(Plain::increment);
-                lock.write_unlock(domain, token);
-            } else {
-                let token = lock.read(domain);
-                let first = counters[0].get();
-                thread::yield_now();
-                assert_eq!(first, counters[1].get(), "a reader was not alone with readers");
-                lock.read_unlock(domain, token);
-            }
-        }
-    };
-    play_out(cpus, scene, play, move |(.., counters)| {
-        assert_eq!(counters[0].get(), count_rounds(cpus, rounds, |n| n % 3 == 0));
-    });
 }
 
 fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Cpus, CPUS, 1>) {
@@ -136,19 +102,6 @@ tests! {
         });
         assert_reached([Event::LockTimedOut, Event::LockDissolved, Event::LockPending]);
     };
-    unfair_rwlock_with_four_cpus: explore_rw(4, 3, |machine| machine, UnfairRwLock::new);
-    fair_rwlock_with_four_cpus: explore_rw(4, 3, |machine| machine, || FairRwLock::new(Ticket::new()));
-    fair_rwlock_on_a_sleeping_queue_with_four_cpus:
-        explore_rw(4, 3, QSpinDomain::<Cpus, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
-}
-
-#[test]
-fn per_cpu_rwlocks_with_four_cpus() {
-    fn domain(machine: Cpus) -> PerCpuRwDomain<Box<Cpus>, [ReaderSlot; 4]> {
-        PerCpuRwDomain::new(Box::new(machine), [const { ReaderSlot::new() }; 4])
-    }
-    explore_rw(4, 3, domain, || PerCpuRwLock::new(UnfairRwLock::new()));
-    explore_rw(4, 3, domain, || PerCpuRwLock::new(FairRwLock::new(Ticket::new())));
 }
 
 /// Every CPU queues, and leaves when a look at the predecessor says that it is preempted, which is at random. The head
@@ -194,35 +147,19 @@ tests! {
         explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::new, |_| {});
 }
 
-/// Each CPU reads, writes, and reads on what it has written, in an order of its own.
+/// Each CPU writes, reads, and does one after the other, in an order of its own.
 fn six_readers_and_writers<R: RwSemRules>() {
     const CPUS: usize = 6;
     type Scene<R> = (MutexSleepers<CPUS>, RwSem<osq::PrevCpu, R>, Plain);
     let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::new(), Plain::default());
     let play = |cpu: usize, (domain, lock, counter): &Scene<R>| {
         for round in 0..3 {
-            match (cpu + round) % 3 {
-                0 => {
-                    lock.write(domain);
-                    counter.increment();
-                    lock.write_unlock(domain, ());
-                }
-                1 => {
-                    lock.read(domain);
-                    let seen = counter.get();
-                    thread::yield_now();
-                    assert_eq!(counter.get(), seen, "somebody wrote beside a reader");
-                    lock.read_unlock(domain, ());
-                }
-                _ => {
-                    lock.write(domain);
-                    counter.increment();
-                    let written = counter.get();
-                    lock.downgrade(domain);
-                    thread::yield_now();
-                    assert_eq!(counter.get(), written, "somebody wrote beside a reader");
-                    lock.read_unlock(domain, ());
-                }
+            let kind = (cpu + round) % 3;
+            if kind != 1 {
+                read_or_write(domain, lock, slice::from_ref(counter), true, false);
+            }
+            if kind != 0 {
+                read_or_write(domain, lock, slice::from_ref(counter), false, false);
             }
         }
     };

@@ -70,8 +70,6 @@ pub enum Step {
     Found,
     /// Per-VMA: the area was found unlocked, and no reference is taken.
     BeforeReference,
-    /// Per-VMA: the area is locked.
-    VmaLocked,
     /// Per-VMA: a writer has seen the last reader leave, and not locked the area yet.
     ReadersGone,
     /// A writer has marked what it changes, and not changed it.

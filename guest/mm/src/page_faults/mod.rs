@@ -6,7 +6,7 @@ use haltkick_locks::{RwLock as _, mutant::mutant};
 
 use crate::{
     address_space::{Scheme, Space},
-    contract::{Access, Error, Event, Machine, Step},
+    contract::{Access, Error, Event, Machine},
     records::{
         Ordering::Relaxed,
         vma::{ANON, READ, Vma, WRITE},
@@ -110,7 +110,6 @@ impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_with_area_locked(self, address: u64, access: Access) -> Attempt {
         let machine = &self.memory.machine;
         let Some(area) = self.lock_area(address) else { return Err(None) };
-        machine.step(Step::VmaLocked);
         let result = if mutant!("vma-ignore-access": !allows(area.flags(), access) => false) {
             Some(Err(Error::NotAllowed))
         } else if mutant!("vma-ignore-anon": area.flags() & ANON == 0 => false) {

@@ -63,25 +63,27 @@ fn store_on_cpu_1(space: Space<'static, Host>, address: u64, prepared: impl FnOn
     });
 }
 
-#[test]
-fn the_first_fault_of_an_area_is_not_speculative_the_second_is() {
-    in_an_area(Scheme::Speculative, |space, start| {
-        assert_eq!((count(space, Event::SpfVmaNoanon), count(space, Event::SpeculativePgfault)), (1, 0));
-        store(space, start + PAGE, 1).unwrap();
-        assert_eq!(count(space, Event::SpeculativePgfault), 1);
-    });
+/// Stores to pages of a new area that has two page tables, and how often each event has been counted after that.
+fn counts(scheme: Scheme, events: [Event; 2], stores: &[(u64, [u64; 2])]) {
+    let space = eternal(scheme);
+    let start = space.map(2 * TABLE * PAGE, Protection::ReadWrite).unwrap();
+    for (page, counted) in stores {
+        store(space, start + page * PAGE, 1).unwrap();
+        assert_eq!(events.map(|event| count(space, event)), *counted, "page {page}");
+    }
+    clean_up(space);
 }
 
-#[test]
-fn the_first_fault_in_a_page_table_is_classic() {
-    let space = eternal(Scheme::Speculative);
-    let start = space.map(2 * TABLE * PAGE, Protection::ReadWrite).unwrap();
-    store(space, start, 1).unwrap();
-    store(space, start + TABLE * PAGE, 1).unwrap();
-    assert_eq!((count(space, Event::SpfVmaNotsup), count(space, Event::SpeculativePgfault)), (1, 0));
-    store(space, start + (TABLE + 1) * PAGE, 1).unwrap();
-    assert_eq!(count(space, Event::SpeculativePgfault), 1);
-    clean_up(space);
+tests! {
+    the_first_fault_of_an_area_is_not_speculative_the_second_is:
+        counts(Scheme::Speculative, [Event::SpfVmaNoanon, Event::SpeculativePgfault], &[(0, [1, 0]), (1, [1, 1])]);
+    the_first_fault_in_a_page_table_is_classic: counts(
+        Scheme::Speculative,
+        [Event::SpfVmaNotsup, Event::SpeculativePgfault],
+        &[(0, [0, 0]), (TABLE, [1, 0]), (TABLE + 1, [1, 1])]
+    );
+    an_area_without_a_page_table_is_served_under_its_lock:
+        counts(Scheme::PerVma, [Event::VmaLockRetry, Event::VmaLockSuccess], &[(0, [1, 0]), (TABLE, [1, 1])]);
 }
 
 #[test]
@@ -268,17 +270,6 @@ fn an_area_that_a_fault_looks_at_is_not_reused_meanwhile() {
         come_and_go(100);
         assert!(count(space, Event::VmaGracePeriod) > 1);
     });
-}
-
-#[test]
-fn an_area_without_a_page_table_is_served_under_its_lock() {
-    let space = eternal(Scheme::PerVma);
-    let start = space.map(2 * TABLE * PAGE, Protection::ReadWrite).unwrap();
-    store(space, start, 1).unwrap();
-    assert_eq!((count(space, Event::VmaLockRetry), count(space, Event::VmaLockSuccess)), (1, 0));
-    store(space, start + TABLE * PAGE, 1).unwrap();
-    assert_eq!(count(space, Event::VmaLockSuccess), 1);
-    clean_up(space);
 }
 
 #[test]
