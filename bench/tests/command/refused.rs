@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use crate::kernels::{pretended_kernel, pretended_qemu, with_qemu};
 use crate::support::{
-    SIMULATED, apply, command, end_of, ends, finished, haltkick, refusal, refuses, scratch, trial, written,
+    SIMULATED, apply, command, end_of, ends, finished, refusal, refuses, scratch, trial, written,
 };
 
 /// Lines of the command, and what their refusals say. `{DIR}` has the files of [`fixtures`], `{SIM}` is a simulated run. What the library
@@ -29,6 +29,8 @@ run --grace 2ms => haltkick: --grace: 2ms is out of range: a slice, 1ms, at most
 run --grace 50us --sched host => haltkick: --grace: only the VMM's own scheduler can grant it: use --sched vmm
 run --ple window=4096 => haltkick: --ple: only a model of a host takes them: use engine sim. KVM has one gap and one window for all \
     guests, parameters ple_gap and ple_window of kvm_intel; pause-exits off ends the exits of one run
+run --workload hand-off --pv on --deschedule holder => haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': \
+    deschedule random vCPUs, or use one of critical-section,
 run --deschedule random,for=1m => haltkick: --deschedule: for=60s is out of range: 1us to 10s
 run --lock mutex --layout flat => --layout: lock 'mutex' has no layout 'flat': it has packed, split, cached, prev-cpu
 run --lock tas --layout packed => --layout: lock 'tas' has no layouts to choose from: leave it out, or take another lock
@@ -51,6 +53,14 @@ run --folded x => --profile
 run --engine sim --machine skylake-8s --profile=1ms => counts all time instead of samples
 run {SIM} --repeat 3 --profile => --repeat: a profile and a trace are of one run
 run --vcpus 4 --ratio 2 => cannot be used with
+run 2us => error: unexpected argument '2us' found
+run --lock disasm --nothing => error: unexpected argument '--nothing' found
+run --set nothing=1 => error: unexpected argument '--set' found
+run --set=hold=2us => haltkick: `haltkick run` takes settings as flags: --hold 2us
+run --vary ratio=1,2 => haltkick: `haltkick run` has no --vary: `haltkick sweep` has
+bench overcommit --ratio 4 => haltkick: `haltkick bench` takes settings of runs as --set ratio=VALUE
+flips mcs tas --machine M => haltkick: `flips` is gone: `haltkick sweep --vary lock=A,B
+disasm qspinlock => haltkick: `disasm` is gone: `objdump
 bench overcommit --set hold => write KEY=VALUE
 bench overcomit => unknown experiment 'overcomit': did you mean 'overcommit'?
 bench overcommit --ratios 1,4096 => ratio: 4096 is out of range
@@ -74,6 +84,8 @@ sweep --vary lock => 'lock' is no KEY=VALUE,...
 sweep --vary lokc=tas => unknown setting 'lokc': did you mean 'lock'?
 sweep --vary ratio=1,1 => 1 stands there twice
 sweep --vary ratio=, => ratio has no values
+sweep --vary ratio=1,2 lock=tas,mcs => error: unexpected argument 'lock=tas,mcs' found
+sweep --vary ratio=1,2 --set window=1ms => haltkick: `haltkick sweep` takes settings as flags: --window 1ms
 sweep --vary slice=1 => '1' has no unit
 sweep --vary slice=1us => 1us is out of range
 sweep --vary vm=lock=tas => several guests are varied in an experiment file
@@ -96,6 +108,14 @@ sweep --vary lock=tas,mcs --compare --of troughput => did you mean 'throughput'?
 sweep --vary lock=tas --compare => --compare: there is only one thing to compare
 sweep --vary lock=tas,ticket --compare=tikcet => --compare: unknown arm 'tikcet': did you mean 'ticket'?
 sweep --vary lock=ticket,mcs --workload interrupted {SIM} => cell lock-free: workload `interrupted` needs a lock for interrupts
+{LOAD} lock-share=30%: => write lock-share=PERCENT:ARM, such as lock-share=23%:ticket
+{LOAD} 30%:ticket => write lock-share=PERCENT:ARM, such as lock-share=23%:ticket
+{LOAD} lock-share=100%:ticket => '100%' is not below 100%
+{LOAD} lock-share=23:ticket => write a percentage, such as 2%
+{LOAD} lock-share=30%:ticket --engine threads => --load-to: think is solved by simulated runs
+{LOAD} lock-share=30%:tikcet {NEHALEM} => --load-to: there is no arm 'tikcet'
+{LOAD} lock-share=30%:ticket {NEHALEM} --vary slice=1ms,2ms => is run at several settings
+{LOAD} lock-share=30%:ticket {NEHALEM} --ratio 1 --window 1ms --workload line-add => does not tell the time in locks
 sweep --vary kernel={DIR}/one,{DIR}/two --dry-run => one: it is no Linux kernel
 sweep --vary kernel={DIR}/vast,{DIR}/two --dry-run => vast: it has 1099511627776 bytes, and 3221225472 are the most
 sweep --vary kernel={DIR}/one,{DIR}/two --initrd {DIR}/vast --dry-run => vast: it has 1099511627776 bytes, and 3221225472 are the most
@@ -132,6 +152,7 @@ run --schedule {DIR}/schedule => only engine sim
 run {NEHALEM} --cpus 0-1 --ratio 1 --window 200ms --schedule {DIR}/schedule => use a shorter window
 
 worst --lock mcs => --machine: name one of
+worst qspinlock => haltkick: `haltkick worst` takes a lock as a flag: --lock qspinlock
 worst --replay {DIR}/bad.toml => missing field
 report results --export MARKDOWN => did you mean 'markdown'? There is markdown, csv
 report results --export csv= => csv= names no file
@@ -213,6 +234,7 @@ fn what_cannot_be_is_refused_in_a_line_that_helps() {
     let (directory, long) = (fixtures(), "x".repeat(3000));
     let words = [
         ("{BOOT}", "run --kernel {DIR}/vmlinux"),
+        ("{LOAD}", "sweep --vary lock=ticket,mcs --load-to"),
         ("{NEHALEM}", "--engine sim --machine nehalem-2s"),
         ("{SIM}", SIMULATED),
         ("{LONG}", long.as_str()),
@@ -234,11 +256,13 @@ fn what_cannot_be_is_refused_in_a_line_that_helps() {
 
 #[apply(trial)]
 fn a_variable_that_is_gone_is_refused_with_the_new_way() {
-    let with_slice = |line: &str, slice: &str| end_of(command(line).env("HALTKICK_SLICE", slice));
-    for (line, code) in [("list locks", 2), ("bisect lock=a,b", 129)] {
-        with_slice(line, "2ms").with(&[code]).says(&["haltkick: HALTKICK_SLICE is gone"]);
+    let with = |name: &str, value: &str, line: &str| end_of(command(line).env(name, value));
+    for (name, line, code) in
+        [("HALTKICK_SPIN_THRESHOLD", "list locks", 2), ("HALTKICK_DEFAULTS", "bisect lock=a,b", 129)]
+    {
+        with(name, "2ms", line).with(&[code]).says(&[&format!("haltkick: {name} is gone")]);
     }
-    with_slice("list locks", "").with(&[0]);
+    with("HALTKICK_SLICE", "", "list locks").with(&[0]);
 }
 
 #[apply(trial)]
@@ -251,21 +275,6 @@ fn code_of_a_file_runs_in_this_process_only_if_trusted() {
         assert!(said.contains("with all your rights") && said.contains("--trust-image"), "{said}");
     }
     finished(&format!("{run} --trust-image"));
-}
-
-#[apply(trial)]
-fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
-    let message = refusal("run --workload hand-off --pv on --deschedule holder");
-    let start = "haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
-                 or use one of ";
-    let named = message.strip_prefix(start).unwrap_or_else(|| panic!("{message}"));
-    let named: BTreeSet<&str> = named.trim_end_matches('\n').split(", ").collect();
-    let all = haltkick("list workloads").out;
-    let all: BTreeSet<&str> = all.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(named.is_subset(&all) && named.contains("critical-section"), "{named:?} of {all:?}");
-    for without in ["hand-off", "compute", "none"] {
-        assert!(!named.contains(without), "{message}");
-    }
 }
 
 #[apply(trial)]
