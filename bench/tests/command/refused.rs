@@ -74,6 +74,8 @@ bench overcommit --output {DIR}/endless => already holds an experiment
 bench overcommit --output {DIR}/new --jobs 2 => --jobs: only simulated cells run at the same time
 bench overcommit --jobs 0 => --jobs
 bench --resume {DIR} --robust => --resume takes everything from the directory
+reproduce qspinlok => did you mean 'qspinlock'?
+reproduce sim-pv => unknown experiment of a reference study 'sim-pv'
 reproduce --robust => use `haltkick bench NAME --robust`
 report {DIR}/endless => manifest.json: it is no regular file
 report results --export latex=table.tex => `--export latex` is gone

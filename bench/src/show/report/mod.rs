@@ -329,6 +329,7 @@ mod tests {
         let mut records = world.records(&plan);
         let valid = page_of(&plan, &records);
         assert!(valid.contains("<td class=\"faster\">") && !valid.contains("<b>Not valid: </b>"), "{valid}");
+        assert!(!valid.contains("over seeds only"), "{valid}");
         for record in &mut records {
             record.warn("busy-neighbour", "somebody".into());
             record.noise.others_share = Some(0.477);
@@ -370,19 +371,6 @@ mod tests {
         let (open, rest) = page.split_once("<details>").expect("a fold");
         assert!(open.contains("line 5") && !open.contains("line 6"), "{page}");
         assert!(rest.contains("3 more") && rest.contains("line 6") && rest.contains("line 8"), "{page}");
-    }
-
-    #[test]
-    fn a_simulated_comparison_says_that_its_interval_is_over_seeds() {
-        let plan = Sketch::two().compared().plan(6);
-        let mut records = World::new(1).records(&plan);
-        let shown = |records: &[Record]| {
-            let table = table::summary(&Summary::new(&plan.outline, records), table::Detail::Brief);
-            [table, page_of(&plan, records)].map(|text| text.contains("over seeds only"))
-        };
-        assert_eq!(shown(&records), [false, false]);
-        records.iter_mut().for_each(|record| record.settings.set("engine", "sim"));
-        assert_eq!(shown(&records), [true, true]);
     }
 
     /// The text of a page, without its elements.
