@@ -512,24 +512,15 @@ pub(crate) enum Shape {
     Skewed(f64),
     /// Student's t with two degrees of freedom, which has no variance: now and then a run is far off.
     HeavyTailed(f64),
-    /// Log-normal, and like that of the run before: an autoregressive process of first order.
-    Correlated {
-        /// Size.
-        deviation: f64,
-        /// Correlation of neighbours.
-        correlation: f64,
-    },
 }
 
 pub(crate) struct Scatter {
     rng: ChaCha8Rng,
-    /// The last value of the autoregressive process, in its deviations.
-    last: f64,
 }
 
 impl Scatter {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: ChaCha8Rng::seed_from_u64(seed), last: 0.0 }
+        Self { rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// The next run's throughput over the true one.
@@ -542,10 +533,6 @@ impl Scatter {
             Shape::HeavyTailed(scale) => {
                 // The mean of two squared normal values is exponential with mean 1.
                 (scale * normal / self.exponential().sqrt()).clamp(-3.0, 3.0).exp()
-            }
-            Shape::Correlated { deviation, correlation } => {
-                self.last = correlation * self.last + (1.0 - correlation * correlation).sqrt() * normal;
-                (deviation * self.last).exp()
             }
         }
     }
