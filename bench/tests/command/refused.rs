@@ -18,8 +18,13 @@ run --lock tikcet => haltkick: --lock: unknown lock 'tikcet': did you mean 'tick
 run --workload critical => haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?
 run --slice 10us => haltkick: --slice: 10us is out of range: 50us to 100ms
 run --hold 2s => haltkick: --hold: 2s is out of range: 1s at most
+run --vm slice=1ms => slice belongs to the run: give it as --slice
+run --vm preempted-hint=on/bpf => belongs to the run
+run --vm lokc=tas => did you mean 'lock'?
+run --vm lock => KEY=VALUE
 run --vm name=a --vm name=a => haltkick: two guests are called `a`: give each a name of its own
 run --work 1s => haltkick: --work: workload 'critical-section' has no such thing: use workload mixed
+run --workload selftest-unborn --work 1s => workload 'selftest-not-started' has no such thing
 run --workload mixed --nested-one-in 2 => --nested-one-in: nested sections need a second lock: use locks 2 or more
 run --workload selftest-lost-kick --lock qspinlock => \
     --pv: workload 'selftest-lost-kick' needs vCPUs that sleep, and none sleeps without it: use pv on
