@@ -133,7 +133,7 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     let here = |line: &str| end_of(command(line).current_dir(&directory)).with(&[0]);
     let sweep = "sweep --vary kernel=old/vmlinux,new/vmlinux --vary vcpus=1,2 --dry-run";
     std::fs::create_dir(format!("{directory}/elsewhere")).expect("a directory");
-    let compare = "--append 'quiet a=1,2' --compare --of figure:loop";
+    let compare = "--initrd old/vmlinux --append 'quiet a=1,2' --compare --of figure:loop";
     let planned = here(&format!("{sweep} {compare} --save elsewhere/mine.toml"))
         .prints(&["kernel-old-vmlinux_vcpus-2", "5 cells"]);
     assert_eq!(here("bench elsewhere/mine.toml --dry-run").out, planned.out);

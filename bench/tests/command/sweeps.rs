@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     CELLS_PER_BLOCK, Ended, FINISHED, SIMULATED, TINY, an_allowed_cpu, apply, assert_valid, cut, ends,
@@ -27,6 +27,16 @@ fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
     let manifest = json(format!("{swept}/manifest.json"));
     assert_valid("manifest", &manifest);
     assert_eq!(manifest["source"]["text"].as_str().unwrap(), read(file));
+    let facts = manifest["facts"].as_object().expect("facts");
+    let is_known = |fact: &Value| fact["value"].is_string();
+    for (name, fact) in facts {
+        assert!(is_known(fact) != fact["why"].as_str().is_some_and(|why| !why.is_empty()), "{name}: {fact}");
+    }
+    for name in
+        ["kernel.release", "cpu.model", "topology.allowed", "tool.guest_sha256", "tool.lock_file_sha256"]
+    {
+        assert!(is_known(&facts[name]), "{name}: {}", facts[name]);
+    }
 
     // The remains of a sweep are completed like any experiment.
     cut(&swept, 5);

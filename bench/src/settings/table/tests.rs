@@ -5,24 +5,6 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::settings::row::Apply;
 
-fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
-    named_rows().filter(|setting| is_one(setting)).map(|setting| setting.name).collect()
-}
-
-#[test]
-fn settings_of_one_guest_are_those_of_its_locks() {
-    let of_guest = "vcpus ratio quota seed lock pv preempted-hint spin-threshold lock-parameter workload hold think \
-                    locks work each long-hold nested-one-in tasks fold from";
-    assert_eq!(named_where(|setting| setting.of_guest).join(" "), of_guest);
-}
-
-#[test]
-fn a_linux_guest_has_the_settings_that_need_no_knowledge_inside() {
-    let used = "vcpus ratio cpus sched slice pause-exits deschedule window seed pv halt-poll memory";
-    assert_eq!(named_where(|setting| setting.linux == Linux::Used).join(" "), used);
-    assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine"]);
-}
-
 #[test]
 fn every_setting_has_one_name() {
     let mut names = BTreeSet::new();
