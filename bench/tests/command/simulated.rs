@@ -246,9 +246,8 @@ x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]
     let file = written(format!("{}/x.txt", scratch("schedule-lacks")), text);
     let run = format!("{OF_SCHEDULE} --cpus 0-1 --ratio 1 --window 5ms --lock tas --schedule {file}");
     let record = ends(7, &run).json();
-    let warning = json!({
-        "code": "schedule-doubtful",
-        "message": "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)",
-    });
+    let message =
+        "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)";
+    let warning = json!({ "code": "schedule-doubtful", "message": message });
     assert_eq!((&record["trusted"], &record["warnings"]), (&json!(false), &json!([warning])));
 }
