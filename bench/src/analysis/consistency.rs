@@ -271,21 +271,4 @@ mod tests {
         let found = spoilt(&records, 0.05).unwrap();
         assert_eq!((found.by, found.runs, found.of), (BUSY_NEIGHBOUR, records.len(), records.len()));
     }
-
-    #[test]
-    fn records_of_one_plan_are_alike_and_each_difference_is_named_once() {
-        let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(2);
-        let (a, b) = (World::new(1).records(&plan), World::new(2).records(&plan));
-        assert_eq!(differences(&a, &b), [""; 0]);
-        let mut other = b;
-        for record in &mut other {
-            record.settings.set("hold_ns", 2000);
-            record.host.host_id = Some("host-b".into());
-        }
-        other.retain(|record| record.placed().arm != "b");
-        assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
-        let (none, failed) = (BTreeSet::new(), BTreeSet::from(["b_ratio-1", "b_ratio-8"]));
-        let only = "only the first has b, ratio 1 and 1 cells more";
-        assert_eq!(cells_of_one(&a, &other, [&failed, &none]), [only], "they failed where they are");
-    }
 }

@@ -50,7 +50,13 @@ fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
     let (experiment, results) = tiny("dry");
     let planned = finished(&format!("bench {experiment} --dry-run --output {results}"));
     let all = 3 * CELLS_PER_BLOCK;
-    planned.prints(&[&format!("{CELLS_PER_BLOCK} cells in each of 3 blocks: {all} runs, about 1 s\n")]);
+    let planned =
+        planned.prints(&[&format!("{CELLS_PER_BLOCK} cells in each of 3 blocks: {all} runs, about 1 s\n")]);
+    assert_eq!(planned.out.lines().filter(|line| line.contains("ratio-")).count(), CELLS_PER_BLOCK);
+    let rules = "blocks = 3\ntarget-precision = \"8%\"\nretry-disturbed = 2\nmax-time = \"85s\"";
+    let ruled = written(format!("{results}.toml"), TINY.replace("blocks = 3", rules));
+    let remarks = ["known to 8 %, 60 at most", "again, 2 times at most", "after 1 min 25 s"];
+    finished(&format!("bench {ruled} --dry-run")).prints(&remarks);
     assert!(!fs::exists(&results).unwrap(), "nothing is run");
     let sweep = "sweep --vary lock=ticket,mcs --dry-run";
     finished(&format!("{sweep} --window 1s")).prints(&["4 cells in each of 10 blocks: 40 runs, about 4"]);

@@ -45,7 +45,8 @@ fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
     let after = side("after", &longer, 1, &World::new(1).host_id(Some("host-b")));
     let refused = differences(&before, &after, false).unwrap_err();
     assert_eq!(refused.exit, Exit::Usage);
-    assert!(refused.message.contains("host host-a and host-b; only the second has c, ratio 1"), "{refused}");
+    let told = "host host-a and host-b; only the second has c, ratio 1 and 19 cells more";
+    assert!(refused.message.contains(told), "{refused}");
     assert!(refused.message.ends_with("--anyway does"), "{refused}");
     let insisted = differences(&before, &after, true).unwrap();
     assert_eq!(insisted.len(), 2);
