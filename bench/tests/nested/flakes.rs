@@ -155,8 +155,7 @@ mod tests {
 
     use super::*;
     use crate::group::{Group, guests};
-    use crate::machine::{End, Event, Kind};
-    use crate::suite;
+    use crate::suite::{self, End, Event, Kind};
 
     /// Report of the suite about tests `a`, `b` and so on, in machines in which the letters of a script say what a test does, one letter
     /// in each: p passes, f fails, i is skipped, d dies, c ends the program.
