@@ -214,7 +214,6 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
     // It was that kernel, and not the one of this host.
     let here = read("/proc/sys/kernel/osrelease");
     assert!(inside["host"]["kernel"].is_string() && inside["host"]["kernel"] != here.trim(), "{inside}");
-    Ok(())
 }
 
 /// A run whose QEMU does what `script` says.
@@ -327,5 +326,4 @@ fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Check {
     assert_eq!(record["settings"]["engine"], "qemu-tcg");
     assert!(record["trusted"] == false && is_warned(&record, "emulated"), "{}", record["warnings"]);
     end_of(&mut with_qemu(&program, run)).prints(&["emulated, not comparable"]);
-    Ok(())
 }

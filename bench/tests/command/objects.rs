@@ -171,7 +171,6 @@ fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
     kvm()?;
     ends(0, &format!("check {object} --time 1ms"))
         .prints(&["no fault found", &format!("left out: eight simulated pCPUs: {LACKS}")]);
-    Ok(())
 }
 
 #[apply(trial)]
@@ -222,7 +221,6 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     let without = run("mine.c", "no-such-compiler").with(&[2]).says(&[missing]);
     assert_eq!(without.err.lines().count(), 1, "{without}");
     run("wrong.c", "cc").with(&[2]).says(&["wrong.c:1:"]);
-    Ok(())
 }
 
 #[apply(trial)]
@@ -254,7 +252,6 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
     let ratio = now.split('|').find_map(|cell| cell.trim().split_once('x')?.0.parse::<f64>().ok());
     assert!(ratio.is_some_and(|ratio| ratio < 0.5) && now.trim_end().ends_with(" - |"), "{now}");
     within(script, "lock.c").with(&[2]);
-    Ok(())
 }
 
 /// `examples/crate-lock`, as its README builds it.
@@ -279,7 +276,6 @@ fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
             excludes(&format!("--lock-object {object} --pv {pv}"))["figures"]["kicks_per_section"].as_f64();
         assert_eq!(kicks.expect("a figure") > 0.0, pv == "on", "{pv}: {kicks:?}");
     }
-    Ok(())
 }
 
 /// The locks of Concurrency Kit in `examples/locks/ck`, where its headers are installed.
@@ -301,7 +297,6 @@ fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
             excludes(&format!("--lock 'file:{}' --read-share 90%", lock.display()));
         }
     }
-    Ok(())
 }
 
 /// The record of a lock with more vCPUs than pCPUs, with sections and no lost update.
@@ -418,5 +413,4 @@ fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
         // Otherwise it broke without a preemption.
         ends(5, &format!("worst --replay {file}")).prints(&[&line("plain", &source, "stores")]);
     }
-    Ok(())
 }

@@ -79,7 +79,6 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
         Ok(output) => assert!(output.status.success(), "{output:?}"),
         Err(error) => return skip(format_args!("python3: {error}")),
     }
-    Ok(())
 }
 
 #[apply(trial)]

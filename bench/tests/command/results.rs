@@ -186,7 +186,6 @@ fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Chec
     written(runs, changed.collect::<String>());
     let ended = points().says(&["and the runs give 12345"]);
     assert_ne!(ended.code, 0);
-    Ok(())
 }
 
 #[apply(trial)]
@@ -357,7 +356,6 @@ fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check 
             assert!(wrong.is_empty() && texts > 100, "{name}, {width} px, {texts} texts:\n{wrong}");
         }
     }
-    Ok(())
 }
 
 #[apply(kvm_trial)]

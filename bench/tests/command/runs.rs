@@ -90,7 +90,6 @@ fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Check {
     }
     assert!(is_warned(&record, "busy-neighbour"), "{ended}");
     assert_eq!(ended.code, 7, "a run by itself is the headline");
-    Ok(())
 }
 
 #[apply(trial)]
@@ -128,7 +127,6 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Check {
     }
     within("-n 300", with, guests).with(&[4]).says(&["open files"]);
     within("-n 20", with, "--vcpus 16").with(&[4]).says(&["haltkick: 16 vCPUs need ", "open files"]);
-    Ok(())
 }
 
 /// A control group of the test's own, which ends with it.
@@ -192,7 +190,7 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
             return Ok(());
         }
     }
-    skip("this host is too busy to let a guest use up its quota")
+    skip::<()>("this host is too busy to let a guest use up its quota")?;
 }
 
 #[apply(trial)]
@@ -202,7 +200,6 @@ fn a_quota_that_no_group_has_ends_with_advice() -> Check {
         return skip("this test runs under a quota itself");
     }
     ends(4, &format!("{TWO} --duration 10ms")).says(&["haltkick: quota inherited: ", "systemd-run"]);
-    Ok(())
 }
 
 #[apply(trial)]

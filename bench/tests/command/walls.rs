@@ -150,7 +150,6 @@ fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
         let redundant: Vec<_> = rules.iter().filter(|(_, needed)| **needed == Needed::InRuns).collect();
         assert!(redundant.is_empty(), "rules of {of} that nothing needs: {redundant:?}");
     }
-    Ok(())
 }
 
 /// 32-bit code, if it is run at all: `mov $0x3f8, %dx; out %al, (%dx); jmp back`.
@@ -186,7 +185,6 @@ fn a_call_refused_to_preloaded_code_names_the_variable() -> Check {
         let call = format!("made system call {}", libc::SYS_getcpu);
         end_of(command(&run).env("LD_PRELOAD", &library)).with(&[1]).says(&[&call, "LD_PRELOAD brings in"]);
     }
-    Ok(())
 }
 
 #[apply(kvm_trial)]
@@ -250,7 +248,6 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
         assert_eq!(record["why"]["sandbox"].is_string(), of_calls, "{:#}", record["why"]);
         assert_eq!(record["landlock_abi"].is_null(), of_files);
     }
-    Ok(())
 }
 
 const IOCTL: i64 = 16;
@@ -324,7 +321,6 @@ fn a_full_slice_makes_few_system_calls() -> Check {
     assert!(others <= slices * SLICE_CALLS + START_CALLS, "{slices} slices: {:?}", by_kind(&calls));
     // A slice that ends late, as on a busy host, makes the next one shorter.
     assert!(timers <= slices, "{slices} slices: {:?}", by_kind(&calls));
-    Ok(())
 }
 
 #[apply(trial)]
@@ -346,7 +342,6 @@ fn a_wait_and_a_kick_make_few_system_calls() -> Check {
     let few = timers <= slices + START_CALLS && timers <= waits;
     assert!(few, "{timers} times a timer was set in {waits} waits: {:?}", by_kind(&calls));
     assert!(others <= START_CALLS, "{others} other calls: {:?}", by_kind(&calls));
-    Ok(())
 }
 
 #[apply(kvm_trial)]
@@ -372,5 +367,4 @@ fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
     assert_eq!(record["vm_exits"]["started"], VCPUS, "{:#}", record["vm_exits"]);
     // No timer for each start: a vCPU that has started gives up its slice by itself.
     assert!(timers <= slices + VCPUS / 10, "{timers} timers set in {slices} slices");
-    Ok(())
 }
