@@ -62,15 +62,10 @@ fn a_run_that_an_object_fails_is_explained_by_the_objects_places() {
     let fails = TAS.replace(UNLOCK, &fails);
     let directory = scratch("object-fails");
     let last = " was the last inside lock 0 and left ";
+    let hangs = [last, "release is missing", "lock 0: no vCPU is inside now, vCPU "];
     let slept = ", which was inside last, did not release the lock";
     for (name, source, pv, code, says) in [
-        (
-            "forgets",
-            FORGETS,
-            "off",
-            6,
-            &[last, "release is missing", "lock 0: no vCPU is inside now, vCPU "][..],
-        ),
+        ("forgets", FORGETS, "off", 6, &hangs[..]),
         ("forgets", FORGETS, "on", 6, &["  called from forgets.c: hk_pv_lock+", "forgets.c:", slept]),
         ("fails", &fails, "off", 5, &["vCPU 1 must not be here", "  called from fails.c: hk_unlock+"]),
     ] {
