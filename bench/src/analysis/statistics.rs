@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_is_what_the_interval_promises_wherever_blocks_end() {
+    fn coverage_is_what_the_interval_promises() {
         // As `session` adds blocks to the seven of `bench overcommit` until the interval is narrow, or there are twenty times as many.
         let is_narrow = |ratios: &[f64]| {
             let estimate = Estimate::of_positive(ratios).unwrap();
