@@ -139,7 +139,9 @@ mod tests {
             ("lock-cpu", [0.051, 0.04], false),
         ] {
             let mut plan = Sketch::two().compared().plan(8);
-            plan.outline.comparisons[0].of = of.to_owned().try_into().unwrap();
+            let measure = Measure::try_from(of.to_owned()).unwrap();
+            assert_eq!(String::from(measure.clone()), of, "it is written as it is read");
+            plan.outline.comparisons[0].of = measure;
             let mut records = World::new(1).records(&plan);
             for record in &mut records {
                 let share = shares[usize::from(record.placed().arm == "a")];

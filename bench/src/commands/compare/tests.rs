@@ -154,6 +154,7 @@ fn by(of: &Measure, before: &Side, after: &Side) -> Compared {
 /// Compares runs of about 100 with runs of `after`.
 fn from_100_to(after: f64, name: &str, unit: &str) -> Compared {
     let of = Measure::try_from(name.to_owned()).unwrap();
+    assert_eq!(String::from(of.clone()), name, "it is written as it is read");
     let [before, after] =
         [("before", 100.0), ("after", after)].map(|(path, value)| with_figure(path, (&of, unit), value));
     by(&of, &before, &after)
