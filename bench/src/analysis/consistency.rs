@@ -245,12 +245,11 @@ pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::Sketch;
 
     #[test]
     fn runs_that_are_there_twice_are_reported_and_others_are_not() {
-        let plan = Sketch::new().arm("a", "tas").control("a").plan(3);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
         assert_eq!(warnings(&plan.outline, &records), [""; 0]);
         let mut again = records[1].clone();
         again.run_id = "another".into();
@@ -261,8 +260,7 @@ mod tests {
 
     #[test]
     fn neighbours_spoil_runs_only_beyond_the_limit() {
-        let plan = Sketch::two().plan(2);
-        let mut records = World::new(1).records(&plan);
+        let (_, mut records) = Sketch::two().measured(2);
         for record in &mut records {
             record.noise.run_delay_share = Some(0.08);
             record.warn(BUSY_NEIGHBOUR, "somebody".into());

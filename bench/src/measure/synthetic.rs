@@ -464,6 +464,13 @@ impl Sketch {
         let experiment = Experiment::parse(source).expect("a sketch is a good file");
         planned(&experiment).expect("a sketch is possible")
     }
+
+    /// That plan, and its records of a quiet host.
+    pub(crate) fn measured(&self, blocks: u32) -> (Plan, Vec<Record>) {
+        let plan = self.plan(blocks);
+        let records = World::new(1).records(&plan);
+        (plan, records)
+    }
 }
 
 /// Text for a terminal, without its colours.

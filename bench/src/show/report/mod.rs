@@ -395,8 +395,7 @@ mod tests {
         // All guests that run at once have a line, where guests vary.
         let guests = Sketch::two().axis("guests", &["1", "2"]);
         for sketch in [trials, sketch.arm_with("b", fixed), guests] {
-            let plan = sketch.compared().compare("a/b", "a", "b").plan(8);
-            let records = World::new(1).records(&plan);
+            let (plan, records) = sketch.compared().compare("a/b", "a", "b").measured(8);
             let summary = Summary::new(&plan.outline, &records);
             let shown = plain(&table::summary(&summary, table::Detail::Verbose));
             let mut told = words(&text_of(&page_of(&plan, &records)));
