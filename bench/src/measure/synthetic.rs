@@ -388,7 +388,9 @@ pub(crate) fn overrides(sets: &[(&str, &str)]) -> Overrides {
 
 /// The plan of an experiment on CPUs 0 and 1 of a host that need not have them.
 pub(crate) fn planned(experiment: &Experiment) -> exit::Result<Plan> {
-    let image = Image::embedded();
+    let locks = experiment.locks();
+    let image =
+        Image::embedded().with_locks(locks.iter().map(String::as_str)).expect("locks of a test are there");
     Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
 }
 
