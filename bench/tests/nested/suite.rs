@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -276,7 +276,9 @@ impl Launcher<'_> {
             });
             let cut_short = self.listen(group, &lines, tell);
             if cut_short.is_some() {
-                terminate(&machine);
+                // The script ends the machine. It may have ended by itself.
+                let script = rustix::process::Pid::from_child(&machine);
+                _ = rustix::process::kill_process(script, rustix::process::Signal::TERM);
             }
             let status = machine.wait();
             // Its output between the last look and its end.
@@ -319,15 +321,6 @@ impl Launcher<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
-    }
-}
-
-/// Asks the script to end, which ends the machine.
-fn terminate(machine: &Child) {
-    let id = i32::try_from(machine.id()).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(id) = id {
-        // It may have ended by itself.
-        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
     }
 }
 
