@@ -293,6 +293,8 @@ max-time = '5' => 4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s
 [robust]|points = 3 => 5:10: 'points' must be a whole number from 4 to 200
 
 [settings => 4:
+target-precision = '0%' => 4:20: target-precision: '0%' is no percentage above 0
+target-precision = 'x%' => 4:20: target-precision: 'x%' is no percentage above 0
 [settings]|hold = [1] => 5:8: a number, or a text in quotes, is expected here
 [settings]|vcpus = 12|ratio = 2 => 6:1: ratio stands against vcpus: both say how many vCPUs there are
 [settings]|ratio = 8|[grid]|ratio = [1, 2] => 5:1: ratio is in [grid] too

@@ -150,13 +150,4 @@ mod tests {
         assert_eq!([15.0, 1_049.0, 33e6, 2e9].map(time_ns), ["15.0 ns", "1.05 us", "33.0 ms", "2.00 s"]);
         assert_eq!([44.6, 125.0, 3720.0].map(patience), ["45 s", "2 min 5 s", "1 h 2 min"]);
     }
-
-    #[test]
-    fn a_percentage_bears_its_sign_and_a_part_is_not_all() {
-        assert_eq!((percentage("2%"), part("99%"), percentage("150%")), (Ok(0.02), Ok(0.99), Ok(1.5)));
-        for text in ["2", "%", "-1%", "0%", "x%"] {
-            assert!(percentage(text).is_err() && part(text).is_err(), "{text} was accepted");
-        }
-        assert!(part("100%").is_err() && part("150%").is_err());
-    }
 }

@@ -1,22 +1,7 @@
 //! The table says what it should of each setting.
 
-use std::collections::BTreeSet;
-
 use super::*;
 use crate::settings::row::Apply;
-
-#[test]
-fn every_setting_has_one_name() {
-    let mut names = BTreeSet::new();
-    for setting in all() {
-        for name in std::iter::once(setting.name).chain(setting.flag) {
-            assert!(names.insert(name), "two settings are called {name}");
-        }
-        if let Some(other) = setting.instead_of {
-            assert_eq!(find(other).and_then(|other| other.instead_of), Some(setting.name));
-        }
-    }
-}
 
 #[test]
 fn every_value_is_written_as_it_is_read() {
