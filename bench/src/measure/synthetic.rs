@@ -430,7 +430,7 @@ impl Sketch {
         self
     }
 
-    pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
+    pub(crate) fn axis(mut self, key: &str, values: &[impl std::fmt::Debug]) -> Self {
         self.grid += &format!("{key} = {values:?}\n");
         self
     }

@@ -27,9 +27,7 @@ fn scattered(seed: u64, factor: f64) -> World {
 }
 
 fn sketch() -> Sketch {
-    let ratios: Vec<String> = (1..=20).map(|ratio| ratio.to_string()).collect();
-    let ratios: Vec<&str> = ratios.iter().map(String::as_str).collect();
-    Sketch::two().axis("ratio", &ratios)
+    Sketch::two().axis("ratio", &Vec::from_iter(1..=20))
 }
 
 fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side {
