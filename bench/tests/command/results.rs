@@ -12,13 +12,14 @@ use serde_json::Value;
 
 use crate::support::{
     CELLS_PER_BLOCK, Check, FINISHED, SIMULATED, Signal, apply, assert_complete, assert_valid, command,
-    end_of, eventually, finished, haltkick, has, json, kvm_trial, read, records, refuses, run_tiny, runs,
-    scratch, started, tiny, trial, written,
+    end_of, eventually, finished, haltkick, has, json, kvm_trial, read, records, refuses, runs, scratch,
+    started, tiny, trial, written,
 };
 
 #[apply(kvm_trial)]
 fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
-    let results = run_tiny("complete");
+    let (experiment, results) = tiny("complete");
+    finished(&format!("bench {experiment} --output {results}"));
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
     assert!(runs(&results).values().all(|count| *count == 1));
     records(&results).iter().for_each(assert_complete);
@@ -36,9 +37,9 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
     assert!(left_over.is_empty(), "{left_over:?}");
 }
 
-#[apply(kvm_trial)]
+#[apply(trial)]
 fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
-    let results = run_tiny("broken");
+    let results = results("broken");
     let (path, report) = (format!("{results}/runs.jsonl"), format!("report {results}"));
     let good = read(&path);
     let of_version_9 = good.lines().nth(1).unwrap().replace("\"schema_version\":2", "\"schema_version\":9");
@@ -309,10 +310,10 @@ fn complaints(rendered: &Output) -> Vec<String> {
     log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
 }
 
-#[apply(kvm_trial)]
+#[apply(trial)]
 fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check {
     has("chromium")?;
-    let results = run_tiny("rendered");
+    let results = results("rendered");
     let report = format!("{results}/report.html");
     let html = read(&report);
     let rendered = browse(&report, WIDTHS[1], "--dump-dom");
@@ -356,9 +357,9 @@ fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check 
     }
 }
 
-#[apply(kvm_trial)]
+#[apply(trial)]
 fn the_report_needs_no_network_and_the_desktops_browser_opens_it() {
-    let (results, desktop) = (run_tiny("opened"), scratch("desktop"));
+    let (results, desktop) = (results("opened"), scratch("desktop"));
     let page = format!("{results}/report.html");
     let html = read(&page);
     assert!(html.contains("<section") && html.contains("<svg"), "{html}");

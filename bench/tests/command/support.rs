@@ -342,13 +342,6 @@ pub(crate) fn tiny(name: &str) -> (String, String) {
     placed(name, TINY)
 }
 
-/// Results of the tiny experiment.
-pub(crate) fn run_tiny(name: &str) -> String {
-    let (experiment, results) = tiny(name);
-    finished(&format!("bench {experiment} --output {results}"));
-    results
-}
-
 pub(crate) fn records(results: &str) -> Vec<Value> {
     jsons(&read(format!("{results}/runs.jsonl")))
 }
