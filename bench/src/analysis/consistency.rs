@@ -245,12 +245,11 @@ pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::Sketch;
 
     #[test]
     fn runs_that_are_there_twice_are_reported_and_others_are_not() {
-        let plan = Sketch::new().arm("a", "tas").control("a").plan(3);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
         assert_eq!(warnings(&plan.outline, &records), [""; 0]);
         let mut again = records[1].clone();
         again.run_id = "another".into();
@@ -261,8 +260,7 @@ mod tests {
 
     #[test]
     fn neighbours_spoil_runs_only_beyond_the_limit() {
-        let plan = Sketch::two().plan(2);
-        let mut records = World::new(1).records(&plan);
+        let (_, mut records) = Sketch::two().measured(2);
         for record in &mut records {
             record.noise.run_delay_share = Some(0.08);
             record.warn(BUSY_NEIGHBOUR, "somebody".into());
@@ -270,22 +268,5 @@ mod tests {
         assert_eq!(spoilt(&records, 0.1), None);
         let found = spoilt(&records, 0.05).unwrap();
         assert_eq!((found.by, found.runs, found.of), (BUSY_NEIGHBOUR, records.len(), records.len()));
-    }
-
-    #[test]
-    fn records_of_one_plan_are_alike_and_each_difference_is_named_once() {
-        let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(2);
-        let (a, b) = (World::new(1).records(&plan), World::new(2).records(&plan));
-        assert_eq!(differences(&a, &b), [""; 0]);
-        let mut other = b;
-        for record in &mut other {
-            record.settings.set("hold_ns", 2000);
-            record.host.host_id = Some("host-b".into());
-        }
-        other.retain(|record| record.placed().arm != "b");
-        assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
-        let (none, failed) = (BTreeSet::new(), BTreeSet::from(["b_ratio-1", "b_ratio-8"]));
-        let only = "only the first has b, ratio 1 and 1 cells more";
-        assert_eq!(cells_of_one(&a, &other, [&failed, &none]), [only], "they failed where they are");
     }
 }

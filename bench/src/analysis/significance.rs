@@ -166,19 +166,16 @@ fn of_normal(n: usize) -> Option<f64> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use haltkick_vmm::Image;
-
     use super::*;
     use crate::analysis::statistics::median;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::Plan;
     use crate::experiment::{BUILT_IN, Experiment, Source};
-    use crate::host::cpulist::CpuList;
-    use crate::measure::synthetic::{Scatter, Shape};
+    use crate::measure::synthetic::{Scatter, Shape, planned};
     use crate::record::place::{BESIDE, Role};
     use crate::settings::machines::is_like;
-    use crate::settings::{Supply, rounds};
+    use crate::settings::rounds;
 
     #[test]
     fn one_cell_by_itself_regresses_where_its_interval_ends_below_the_limit() {
@@ -275,9 +272,7 @@ mod tests {
             let source = Source { origin: name.into(), text: text.into() };
             let mut experiment = Experiment::parse(source).unwrap();
             experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
-            let image = Image::embedded().with_locks(experiment.locks().iter().map(String::as_str)).unwrap();
-            let allowed = CpuList(vec![0, 1]);
-            let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+            let plan = planned(&experiment).unwrap();
             (format!("{name}{}", if quick { " --quick" } else { "" }), experiment, plan)
         })
     }

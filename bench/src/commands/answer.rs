@@ -422,7 +422,6 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::summary::Robustness;
     use crate::experiment::Experiment;
     use crate::measure::synthetic::{Shape, Sketch, World, settings};
 
@@ -434,13 +433,8 @@ mod tests {
         completed(given(text)).unwrap()
     }
 
-    /// Facts of a run where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
-    fn known(
-        scatter: f64,
-        blocks: u32,
-        spoil: bool,
-        [gain, other]: [f64; 2],
-    ) -> (Summary, Vec<Assumption>, String) {
+    /// The answer of a measured run where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
+    fn told(scatter: f64, blocks: u32, spoil: bool, [gain, other]: [f64; 2]) -> String {
         let arms = Sketch::new().arm("no PV", "tas").arm("nopvspin", "mcs").arm("PV", "qspinlock");
         let sketch = arms.compare("PV / no PV", "PV", "no PV").compare("PV / nopvspin", "PV", "nopvspin");
         let plan = sketch.axis("slice", &SLICES).plan(blocks);
@@ -457,34 +451,8 @@ mod tests {
         }
         let assumptions = assumptions(&asked("ring=3")).unwrap();
         let record = records.iter().find(|record| is_asked(record, &assumptions)).unwrap();
-        let assumed = assumed(record);
-        (Summary::new(&plan.outline, &records), assumptions, assumed)
-    }
-
-    fn told(scatter: f64, blocks: u32, spoil: bool, ratios: [f64; 2]) -> String {
-        let (summary, assumptions, assumed) = known(scatter, blocks, spoil, ratios);
-        text(&summary, &assumptions, &assumed, None, Path::new("there"))
-    }
-
-    #[test]
-    fn a_simulated_answer_says_whether_it_depends_on_guesses() {
-        let (mut summary, assumptions, assumed) = known(0.0, 8, false, [2.0, 2.0]);
-        let text = |summary: &Summary, like: Option<&Summary>| {
-            text(summary, &assumptions, &assumed, like, Path::new("there"))
-        };
-        assert!(!text(&summary, None).contains("machines like"), "measured hosts have no guesses");
-        summary.simulated = true;
-        let mut like = summary.clone();
-        for it in &mut like.comparisons {
-            let flips_at = Some("cpu.pause-ns = 9".into());
-            it.sensitivity = Some(Sensitivity { robustness: Robustness::Flips, flips_at, points: 4 });
-        }
-        for (like, word) in [(Some(&like), "flips at cpu.pause-ns = 9"), (None, "not tried yet")] {
-            let text = text(&summary, like);
-            let line = format!("\n  on 4 machines like the simulated one: {word}\n");
-            assert_eq!(text.matches(&line).count(), 2, "{text}");
-            assert_eq!(text.contains("Surer: a longer --for, without --quick"), like.is_none(), "{text}");
-        }
+        let summary = Summary::new(&plan.outline, &records);
+        text(&summary, &assumptions, &assumed(record), None, Path::new("there"))
     }
 
     #[test]
@@ -492,6 +460,7 @@ mod tests {
         let text = told(0.2, 8, false, [1.0, 1.0]);
         assert!(text.lines().count() >= 4 && text.contains(" times (") && text.contains(", 95 %)"), "{text}");
         assert!(text.contains("Surer: --blocks 32, which would show "), "{text}");
+        assert!(!text.contains("machines like"), "measured hosts have no guesses: {text}");
         // A comparison that is decided needs no more blocks, however wide its interval is.
         let decided = told(0.2, 8, false, [4.0, 4.0]);
         assert!(!decided.contains("Surer: --blocks"), "{decided}");

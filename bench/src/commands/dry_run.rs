@@ -189,26 +189,6 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
-        let plan =
-            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
-        let text = show(&plan, rule(4), TIME, None);
-        assert!(plan.cells().all(|cell| text.matches(&format!(" {}\n", cell.id)).count() == 1), "{text}");
-        let last = text.lines().last().unwrap();
-        assert!(last.starts_with("7 cells in each of 4 blocks: 28 runs, about "), "{text}");
-        let rule = Rule {
-            retries: 2,
-            target_precision: Some(0.08),
-            max_time: Some(Duration::from_secs(85)),
-            ..rule(4)
-        };
-        let text = show(&plan, rule, TIME, None);
-        for remark in ["known to 8 %, 80 at most", "again, 2 times at most", "after 1 min 25 s"] {
-            assert!(text.contains(remark), "{remark}: {text}");
-        }
-    }
-
-    #[test]
     fn earlier_results_tell_what_the_plan_can_show() {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compared().control("b");

@@ -118,14 +118,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_study_is_refused() {
-        let refused = chosen(&["qspinlok".into()], ReproducedOn::Kvm).unwrap_err();
-        assert!(refused.message.contains("did you mean 'qspinlock'?"), "{}", refused.message);
-        assert_eq!(chosen(&[], ReproducedOn::Kvm).unwrap(), ["qspinlock", "unfair", "osq", "fault", "grant"]);
-        assert_eq!(chosen(&["sim-pv".into()], ReproducedOn::Sim).unwrap(), ["sim-pv"]);
-    }
-
-    #[test]
     fn the_first_failure_is_what_the_command_ends_with() {
         assert_eq!(worse(Exit::Done, Exit::Untrusted), Exit::Untrusted);
         assert_eq!(worse(Exit::Untrusted, Exit::Done), Exit::Untrusted);

@@ -159,21 +159,3 @@ impl schemars::JsonSchema for Measure {
         schema
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_measure_is_written_as_it_is_read() {
-        let words = WORDS.map(|(word, ..)| word).into_iter();
-        for word in words.chain([
-            "lost_ns",
-            "preemptions_holder",
-            "figure:page-loop",
-            "figure:lock_event.pv_kick_wake",
-        ]) {
-            assert_eq!(Measure::try_from(word.to_owned()).map(String::from).as_deref(), Ok(word));
-        }
-    }
-}

@@ -87,14 +87,22 @@ mod tests {
 
     #[test]
     fn each_machine_is_followed_by_machines_like_it() {
-        let one = format!("blocks = 5\n{SIM}{MACHINE}[robust]\npoints = 4\n");
+        let text = |section: &str| format!("blocks = 5\n{SIM}{MACHINE}{section}{COMPARED}");
+        let (section, quick) =
+            (text("[robust]\npoints = 4\n"), Overrides { quick: true, ..Overrides::default() });
         let like = ["nehalem-2s", "nehalem-2s~1/4", "nehalem-2s~2/4", "nehalem-2s~3/4", "nehalem-2s~4/4"];
-        assert_eq!(machines_of(&one, &Overrides::default()), like);
-        let quick = Overrides { quick: true, ..Overrides::default() };
-        assert_eq!(machines_of(&one, &quick), [""; 0], "a first look has too few seeds");
+        assert_eq!(machines_of(&section, &Overrides::default()), like);
+        assert_eq!(machines_of(&section, &quick), [""; 0], "a first look has too few seeds");
         let two = format!("blocks = 5\n{SIM}[robust]\n[grid]\nmachine = ['milan-1s', 'nehalem-2s']\n");
         let found = machines_of(&two, &Overrides::default());
         assert_eq!((found.len(), found[0].as_str(), found[13].as_str()), (26, "milan-1s", "nehalem-2s"));
+        // The flag stands for the section, in a first look, too.
+        for (text, quick) in [(text(""), false), (section, true)] {
+            let blocks = quick.then_some(5);
+            let found =
+                machines_of(&text, &Overrides { robust: Some(5), quick, blocks, ..Overrides::default() });
+            assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
+        }
     }
 
     /// By the section, or in the flag's terms.
@@ -124,18 +132,6 @@ mod tests {
             };
             assert!(message.starts_with(&start) && message.contains(expected), "{text}{message}");
             assert_eq!(exit, code, "{message}");
-        }
-    }
-
-    #[test]
-    fn the_flag_asks_in_the_place_of_the_section() {
-        let asked = Overrides { robust: Some(5), ..Overrides::default() };
-        for section in ["", "[robust]\npoints = 4\n"] {
-            let text = format!("blocks = 5\n{SIM}{MACHINE}{section}{COMPARED}");
-            let found = machines_of(&text, &asked);
-            assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
-            let quick = Overrides { quick: true, blocks: Some(5), ..asked.clone() };
-            assert_eq!(machines_of(&text, &quick), found, "it was asked for, so that it is done");
         }
     }
 }

@@ -222,6 +222,7 @@ mod tests {
         {
             assert_eq!(chosen(&topology, choice, "0-15").as_deref(), Ok(cpus), "{choice}");
         }
+        assert_eq!(chosen(&topology, "3,1-2,2", "0-15").as_deref(), Ok("1-3"), "each once, in order");
         // The first that is allowed of each core.
         assert_eq!(chosen(&topology, "cores", "1,8-10").as_deref(), Ok("1,8,10"));
     }

@@ -100,18 +100,6 @@ mod tests {
     use crate::text::exit::Exit;
 
     #[test]
-    fn lists_and_ranges_are_read_sorted_and_others_refused() {
-        for (text, cpus) in
-            [("0", vec![0]), ("0,2-3", vec![0, 2, 3]), ("3,1", vec![1, 3]), ("1-2,2-4", vec![1, 2, 3, 4])]
-        {
-            assert_eq!(text.parse::<CpuList>().unwrap().0, cpus, "{text}");
-        }
-        for text in ["", ",", "0,", "a", "1-", "-1", "3-1", "0-99999999", "1 2"] {
-            assert!(text.parse::<CpuList>().is_err(), "{text:?} was accepted");
-        }
-    }
-
-    #[test]
     fn a_kernel_with_too_many_cpus_is_an_error() {
         let failure = mask_unread(Errno::INVAL, 1024);
         assert_eq!(failure.exit, Exit::HostLacks);

@@ -385,14 +385,7 @@ mod tests {
 
     /// The record of a kernel that complained of this and switched itself off, with this inside.
     fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> Record {
-        let linux = Linux {
-            kernel: "kernel".into(),
-            initrd: None,
-            append: String::new(),
-            memory_bytes: 0,
-            marker: String::new(),
-            limit: None,
-        };
+        let linux = Linux { kernel: "kernel".into(), ..Linux::default() };
         let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
         let run = Run { cpus: vec![0], guests, ..Run::default() };
         let mut seen = seen(&run, LinuxEnd::PowerOff, &[]);

@@ -388,7 +388,9 @@ pub(crate) fn overrides(sets: &[(&str, &str)]) -> Overrides {
 
 /// The plan of an experiment on CPUs 0 and 1 of a host that need not have them.
 pub(crate) fn planned(experiment: &Experiment) -> exit::Result<Plan> {
-    let image = Image::embedded();
+    let locks = experiment.locks();
+    let image =
+        Image::embedded().with_locks(locks.iter().map(String::as_str)).expect("locks of a test are there");
     Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
 }
 
@@ -428,7 +430,7 @@ impl Sketch {
         self
     }
 
-    pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
+    pub(crate) fn axis(mut self, key: &str, values: &[impl std::fmt::Debug]) -> Self {
         self.grid += &format!("{key} = {values:?}\n");
         self
     }
@@ -463,6 +465,13 @@ impl Sketch {
         let source = Source { origin: "sketch.toml".into(), text };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");
         planned(&experiment).expect("a sketch is possible")
+    }
+
+    /// That plan, and its records of a quiet host.
+    pub(crate) fn measured(&self, blocks: u32) -> (Plan, Vec<Record>) {
+        let plan = self.plan(blocks);
+        let records = World::new(1).records(&plan);
+        (plan, records)
     }
 }
 
@@ -512,24 +521,15 @@ pub(crate) enum Shape {
     Skewed(f64),
     /// Student's t with two degrees of freedom, which has no variance: now and then a run is far off.
     HeavyTailed(f64),
-    /// Log-normal, and like that of the run before: an autoregressive process of first order.
-    Correlated {
-        /// Size.
-        deviation: f64,
-        /// Correlation of neighbours.
-        correlation: f64,
-    },
 }
 
 pub(crate) struct Scatter {
     rng: ChaCha8Rng,
-    /// The last value of the autoregressive process, in its deviations.
-    last: f64,
 }
 
 impl Scatter {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: ChaCha8Rng::seed_from_u64(seed), last: 0.0 }
+        Self { rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// The next run's throughput over the true one.
@@ -542,10 +542,6 @@ impl Scatter {
             Shape::HeavyTailed(scale) => {
                 // The mean of two squared normal values is exponential with mean 1.
                 (scale * normal / self.exponential().sqrt()).clamp(-3.0, 3.0).exp()
-            }
-            Shape::Correlated { deviation, correlation } => {
-                self.last = correlation * self.last + (1.0 - correlation * correlation).sqrt() * normal;
-                (deviation * self.last).exp()
             }
         }
     }

@@ -126,14 +126,7 @@ mod tests {
         let then = |place: &str| vec![Then { place: place.into(), vcpu: 3, instructions: 7 }];
         let written = Preemption {
             place: "a \"quoted\" place".into(),
-            vcpu: 1,
             instructions: u64::MAX >> 1,
-            for_ns: 2,
-            takes_pcpu: true,
-            closes: true,
-            span_ns: 3,
-            horizon_ns: 4,
-            seed: 5,
             settings: Preemption::settings_of(&settings),
             then: then("another"),
             ..Preemption::new(&image)

@@ -233,13 +233,4 @@ mod tests {
         }
         assert!(below.set("hold-jitter", "20%").unwrap_err().contains("write hold as TIME[/SHARE]"));
     }
-
-    #[test]
-    fn what_belongs_to_the_run_or_to_nobody_is_refused() {
-        for of_run in ["slice=1ms", "preempted-hint=on/bpf"] {
-            assert!(of_run.parse::<Vm>().unwrap_err().contains("belongs to the run"));
-        }
-        assert!("lokc=tas".parse::<Vm>().unwrap_err().contains("did you mean 'lock'?"));
-        assert!("lock".parse::<Vm>().unwrap_err().contains("KEY=VALUE"));
-    }
 }

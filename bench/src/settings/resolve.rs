@@ -386,6 +386,7 @@ mod tests {
         for setting in table::all() {
             let default = setting.default_text().filter(|_| setting.qualifies.is_none());
             let Some(written) = default.map(|default| setting.read(&default).unwrap()) else { continue };
+            assert_eq!(setting.check(&written), Ok(()), "{}", setting.name);
             match setting.apply {
                 Apply::Run(apply) => apply(&mut library, &written),
                 Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), &written),
@@ -435,12 +436,6 @@ mod tests {
         assert_eq!(resolve(&[("guests", "27")]).unwrap_err().about, "guests");
         // The later one counts.
         assert_eq!(resolve(&[("guests", "3"), ("vm", "lock=tas; lock=ticket")]).unwrap().guests.len(), 2);
-    }
-
-    #[test]
-    fn a_renamed_workload_is_known_by_its_old_name() {
-        let renamed = resolve(&[("workload", "selftest-unborn")]).unwrap();
-        assert_eq!(renamed.our(0).ours.workload, "selftest-not-started");
     }
 
     #[test]

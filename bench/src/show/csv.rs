@@ -107,7 +107,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::Sketch;
     use crate::record::figures::FIGURES;
 
     #[test]
@@ -115,8 +115,7 @@ mod tests {
         let names = ["=1+1", "-O2", "+c", "@home", "'quoted", "a, b", "two\"s", "\u{fc}"];
         let sketch = Sketch::new().axis("hold", &["500ns", "1.5us"]);
         let sketch = names.iter().fold(sketch, |sketch, name| sketch.arm(name, "tas"));
-        let plan = sketch.compare("-O2/=1+1", "-O2", "=1+1").plan(2);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = sketch.compare("-O2/=1+1", "-O2", "=1+1").measured(2);
         records[0].warn("busy-neighbour", "somebody".into());
         let summary = Summary::new(&plan.outline, &records);
         let figures = records.iter().map(|record| record.figures.iter().count() + 2).sum();
@@ -145,8 +144,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_in_csv_summary_and_schema_under_one_name() {
-        let plan = Sketch::new().arm("a", "tas").plan(2);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::new().arm("a", "tas").measured(2);
         let rows = || FIGURES.iter().filter(|row| !row.name.contains('*'));
         for record in &mut records {
             rows().for_each(|row| record.figures.set(row.name, 7.0));

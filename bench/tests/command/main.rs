@@ -3,8 +3,6 @@
 //! A test that needs what not every host has (`/dev/kvm`, QEMU, a browser) is reported as ignored where that is missing, with
 //! the reason: a skip is never a pass.
 
-mod calls;
-mod exports;
 mod files;
 mod help;
 mod kernels;
@@ -12,7 +10,6 @@ mod linux;
 mod many;
 mod objects;
 mod planted;
-mod quotas;
 mod refused;
 mod results;
 mod runs;

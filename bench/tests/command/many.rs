@@ -61,7 +61,6 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Check {
             _ => assert!(record["figures"]["node_0_vcpus"].is_null(), "the kernel moves threads"),
         }
     }
-    Ok(())
 }
 
 /// Two nodes have done together what all vCPUs did, and each of them has done a part.
@@ -91,7 +90,6 @@ fn several_guests_share_sixteen_pcpus() -> Check {
         let ran: Vec<u64> = guests.iter().map(run_ns).collect();
         assert!(ran.len() == 2 && ran.iter().all(|ns| *ns > 0), "{share}: {ran:?}");
     }
-    Ok(())
 }
 
 #[apply(trial)]
@@ -115,5 +113,4 @@ fn memory_lies_on_the_nodes_that_were_asked_for() -> Check {
     }
     // Its record says what each node did.
     nodes_add_up(&record("--cpus all"));
-    Ok(())
 }

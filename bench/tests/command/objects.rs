@@ -1,5 +1,5 @@
-//! Lock objects on the command line: run, bench and check. What is linked and what is refused is tested in the library.
-//! Two vCPUs in one section: the page shows lines of the lock.
+//! Lock objects on the command line, as the sources that it compiles: run, bench and check. What is linked and what is refused is
+//! tested in the library. Two vCPUs in one section: the page shows lines of the lock.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -8,28 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial,
-    refuses, scratch, skip, started, trial, written,
+    Check, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial, refuses,
+    scratch, skip, started, trial, written,
 };
-
-/// Has gcc make an object of a source, as documented.
-pub(crate) fn object_of(source: &str, object: String, defines: &[&str]) -> Result<String, Failed> {
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
-    let flags = "-O2 -g -ffreestanding -mgeneral-regs-only -mno-red-zone -fno-pic -c";
-    let mut gcc = Command::new("gcc");
-    gcc.args(flags.split(' ')).args(defines.iter().map(|define| format!("-D{define}")));
-    match gcc.arg(source).arg("-I").arg(include).args(["-o", &object]).status() {
-        Ok(status) if status.success() => Ok(object),
-        Ok(status) => panic!("gcc: {status}"),
-        Err(error) => skip(format_args!("gcc: {error}")),
-    }
-}
-
-/// The object that gcc makes of a text.
-pub(crate) fn compiled(directory: &str, name: &str, text: &str) -> Result<String, Failed> {
-    let source = written(format!("{directory}/{name}.c"), text);
-    object_of(&source, format!("{directory}/{name}.o"), &[])
-}
 
 const TAS: &str = r#"
 #include "haltkick.h"
@@ -75,37 +56,31 @@ void hk_pv_unlock(struct lock *lock)
 "#;
 
 #[apply(trial)]
-fn a_run_that_an_object_fails_is_explained_by_the_objects_places() -> Check {
+fn a_run_that_an_object_fails_is_explained_by_the_objects_places() {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
     let fails = TAS.replace(UNLOCK, &fails);
     let directory = scratch("object-fails");
     let last = " was the last inside lock 0 and left ";
+    let hangs = [last, "release is missing", "lock 0: no vCPU is inside now, vCPU "];
     let slept = ", which was inside last, did not release the lock";
     for (name, source, pv, code, says) in [
-        (
-            "forgets",
-            FORGETS,
-            "off",
-            6,
-            &[last, "release is missing", "lock 0: no vCPU is inside now, vCPU "][..],
-        ),
-        ("forgets", FORGETS, "on", 6, &["  called from forgets.o: hk_pv_lock+", "forgets.c:", slept]),
-        ("fails", &fails, "off", 5, &["vCPU 1 must not be here", "  called from fails.o: hk_unlock+"]),
+        ("forgets", FORGETS, "off", 6, &hangs[..]),
+        ("forgets", FORGETS, "on", 6, &["  called from forgets.c: hk_pv_lock+", "forgets.c:", slept]),
+        ("fails", &fails, "off", 5, &["vCPU 1 must not be here", "  called from fails.c: hk_unlock+"]),
     ] {
-        let lock = format!("--lock-object {} --pv {pv}", compiled(&directory, name, source)?);
+        let lock = format!("--lock-object {} --pv {pv}", written(format!("{directory}/{name}.c"), source));
         let place =
             "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 500ms --watchdog 50ms";
         ends(code, &format!("run {lock} --no-ideal {place}")).says(says);
     }
-    Ok(())
 }
 
 #[apply(kvm_trial)]
-fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
+fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() {
     let directory = scratch("object-bench");
-    let object = compiled(&directory, "mine", TAS)?;
-    let other = compiled(&directory, "other", TAS)?;
+    let object = written(format!("{directory}/mine.c"), TAS);
+    let other = written(format!("{directory}/other.c"), TAS);
     let text = format!(
         "format = 1\nname = 'e'\ntitle = 'e'\nblocks = 1\n[settings]\nratio = 2\nwindow = '20ms'\nwarmup = '20ms'\n\
          [[arm]]\nname = 'ours'\nlock = 'tas'\n[[arm]]\nname = 'theirs'\nlock = 'file:{other}'\n"
@@ -113,21 +88,20 @@ fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
     let file = written(format!("{directory}/e.toml"), text);
     let resume = format!("bench --resume {directory}/results");
     finished(&format!("bench {file} --with {object} --output {directory}/results"))
-        .prints(&["ours", "theirs", "mine.o"]);
+        .prints(&["ours", "theirs", "mine.c"]);
     // A repetition has nothing to do; another file is another experiment.
     finished(&resume);
     let tries = format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}");
-    compiled(&directory, "mine", &tries)?;
+    written(object, tries);
     refuses(&resume, "lock objects that have changed");
-    Ok(())
 }
 
 /// Trials on threads, which run everywhere: KVM takes a minute for what is checked so.
 const ON_THREADS: &str = "--engine threads --trust-image --window 1ms --warmup 1ms --time 1ms";
 
 #[apply(trial)]
-fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
-    let object = compiled(&scratch("object-check"), "mine", TAS)?;
+fn check_finds_nothing_in_a_lock_and_says_what_it_tried() {
+    let object = written(format!("{}/mine.c", scratch("object-check")), TAS);
     ends(0, &format!("check {object} {ON_THREADS}")).prints(&[
         "no fault found",
         "native",
@@ -139,24 +113,22 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
     assert!(junit.out.starts_with("<?xml"), "{junit}");
     refuses(&format!("check {object} --engine threads"), "--trust-image");
     refuses(&format!("check {object} --oracle off"), "--oracle off");
-    Ok(())
 }
 
 #[apply(kvm_trial)]
-fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
+fn check_finds_what_is_wrong_and_says_how_to_see_it_again() {
     let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
-    let object = compiled(&scratch("object-broken"), "broken", &source)?;
+    let object = written(format!("{}/broken.c", scratch("object-broken")), source);
     let checked = ends(5, &format!("check {object} --format ktap"))
         .says(&["is broken: mutual exclusion violated"])
         .prints(&["KTAP version 1\n1..", "\nnot ok "]);
     let again = checked.err.lines().find_map(|line| line.trim_start().strip_prefix("haltkick run "));
     ends(5, &format!("run {}", again.expect("how to see it again")));
-    Ok(())
 }
 
 #[apply(kvm_trial)]
-fn a_check_that_is_interrupted_blames_no_lock() -> Check {
-    let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
+fn a_check_that_is_interrupted_blames_no_lock() {
+    let object = written(format!("{}/mine.c", scratch("object-interrupted")), TAS);
     let mut check = started(&mut command(&format!("check {object} --time 10m --format ktap")));
     let mut lines = BufReader::new(check.child().stderr.take().unwrap()).lines().map(|line| line.unwrap());
     assert!(lines.any(|line| line.contains(" kinds: about ")), "the trials begin");
@@ -164,28 +136,28 @@ fn a_check_that_is_interrupted_blames_no_lock() -> Check {
     let said = lines.collect::<Vec<_>>().join("\n");
     let checked = check.ended().with(&[130]).prints(&["# SKIP interrupted"]);
     assert!(!checked.out.contains("not ok") && !said.contains("is broken"), "{checked}{said}");
-    Ok(())
 }
 
 #[apply(trial)]
 fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
-    const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.o: hk_unlock+0x";
+    const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.c: hk_unlock+0x";
     let directory = scratch("object-tables");
     let looks_up = "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));";
-    let object = compiled(&directory, "tables", &TAS.replace(UNLOCK, &format!("{UNLOCK} {looks_up}")))?;
+    let object =
+        written(format!("{directory}/tables.c"), TAS.replace(UNLOCK, &format!("{UNLOCK} {looks_up}")));
     // A vCPU comes to it only if the holder is taken off.
     let patient =
         TAS.replace("hk_pause();", &format!("if (++rounds == 3000) {looks_up}\n        else hk_pause();"));
     let patient = patient.replace("    while", "    hk_u32 rounds = 0;\n    while");
-    let rare = compiled(&directory, "rare", &patient)?;
+    let rare = written(format!("{directory}/rare.c"), patient);
     for (line, lacks) in [
         (format!("run --lock-object {object} --engine sim --no-ideal"), LACKS),
         (format!("check {object} --engine sim"), LACKS),
         (format!("worst --lock-object {object} --output {directory}/worst"), LACKS),
         (
             format!("worst --lock-object {rare} --samples 1 --output {directory}/rare"),
-            "does not carry out `xlat [rbx]` at rare.o: hk_lock+0x",
+            "does not carry out `xlat [rbx]` at rare.c: hk_lock+0x",
         ),
     ] {
         let failed = ends(4, &format!("{line} --machine nehalem-2s --cpus 0-1 --vcpus 2")).says(&[lacks]);
@@ -194,42 +166,38 @@ fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
     kvm()?;
     ends(0, &format!("check {object} --time 1ms"))
         .prints(&["no fault found", &format!("left out: eight simulated pCPUs: {LACKS}")]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Check {
+fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() {
     // Few vCPUs and few locks fit.
     let init = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(hk_cpus() * 32768ul, 64); }";
-    let object = compiled(&scratch("object-large"), "large", &format!("{TAS}{init}"))?;
+    let object = written(format!("{}/large.c", scratch("object-large")), format!("{TAS}{init}"));
     let left_out = ["left out: many locks: hk_alloc: ", "left out: more than a byte can number: hk_alloc: "];
     ends(0, &format!("check {object} {ON_THREADS}")).prints(&["no fault found"]).prints(&left_out);
     let all_of_it = init.replace("hk_cpus() * 32768ul", "HK_ALLOC_MOST + 1");
-    let object = compiled(&scratch("object-too-large"), "large", &format!("{TAS}{all_of_it}"))?;
+    written(object.clone(), format!("{TAS}{all_of_it}"));
     let reason = "no trial can be run here: hk_alloc: 4194305 bytes more";
     ends(2, &format!("check {object} {ON_THREADS}")).says(&[reason]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Check {
+fn objects_that_cannot_be_linked_are_refused_in_one_line() {
     let typo = TAS.replace("hk_pause()", "hk_pauze()").replace("HK_LOCK", "void hk_pauze(void);\nHK_LOCK");
-    let object = compiled(&scratch("object-refused"), "typo", &typo)?;
+    let object = written(format!("{}/typo.c", scratch("object-refused")), typo);
     for line in ["run --lock-object", "check", "bench locks --with"] {
         refuses(&format!("{line} {object}"), "did you mean hk_pause?");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_lock_can_be_written_to_the_header_that_is_printed() -> Check {
+fn a_lock_can_be_written_to_the_header_that_is_printed() {
     let directory = scratch("object-header");
     written(format!("{directory}/haltkick.h"), ends(0, "check --print-header").out);
     // A header next to the text comes before any other.
-    let object = compiled(&directory, "mine", &TAS.replace("haltkick.h", "./haltkick.h"))?;
+    let object = written(format!("{directory}/mine.c"), TAS.replace("haltkick.h", "./haltkick.h"));
     finished(&format!("run --lock-object {object} --engine threads --trust-image --window 1ms --no-ideal"));
     haltkick("check --print-header=rust").prints(&["pub unsafe trait RawLock"]);
-    Ok(())
 }
 
 /// From a folder with nothing but the source.
@@ -248,7 +216,6 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     let without = run("mine.c", "no-such-compiler").with(&[2]).says(&[missing]);
     assert_eq!(without.err.lines().count(), 1, "{without}");
     run("wrong.c", "cc").with(&[2]).says(&["wrong.c:1:"]);
-    Ok(())
 }
 
 #[apply(trial)]
@@ -280,7 +247,6 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
     let ratio = now.split('|').find_map(|cell| cell.trim().split_once('x')?.0.parse::<f64>().ok());
     assert!(ratio.is_some_and(|ratio| ratio < 0.5) && now.trim_end().ends_with(" - |"), "{now}");
     within(script, "lock.c").with(&[2]);
-    Ok(())
 }
 
 /// `examples/crate-lock`, as its README builds it.
@@ -305,7 +271,6 @@ fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
             excludes(&format!("--lock-object {object} --pv {pv}"))["figures"]["kicks_per_section"].as_f64();
         assert_eq!(kicks.expect("a figure") > 0.0, pv == "on", "{pv}: {kicks:?}");
     }
-    Ok(())
 }
 
 /// The locks of Concurrency Kit in `examples/locks/ck`, where its headers are installed.
@@ -327,7 +292,6 @@ fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
             excludes(&format!("--lock 'file:{}' --read-share 90%", lock.display()));
         }
     }
-    Ok(())
 }
 
 /// The record of a lock with more vCPUs than pCPUs, with sections and no lost update.
@@ -389,7 +353,7 @@ fn page(object: &str, more: &str) -> Option<String> {
 }
 
 #[apply(trial)]
-fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
+fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() {
     let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 10ms";
     let directory = scratch("meetings-simulated");
     for (name, source, workload, one, other, released) in [
@@ -399,7 +363,7 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
         // Both vCPUs may have been lied to.
         ("lies", &lies(), "try-lock", "lies", "", &[]),
     ] {
-        let object = compiled(&directory, name, source)?;
+        let object = written(format!("{directory}/{name}.c"), source);
         let page = page(&object, &format!("{place} --workload {workload}")).expect("a broken lock");
         assert!(page.contains(" came into the section of lock 0 while vCPU "), "{page}");
         let passages: Vec<&str> =
@@ -415,30 +379,28 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
         assert!(released.is_empty() || released.iter().any(is_shown), "{page}");
         assert!(!page.contains("A simulated machine tells"), "{page}");
     }
-    Ok(())
 }
 
 #[apply(kvm_trial)]
-fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
-    let object = compiled(&scratch("meetings-kvm"), "twice", TWICE)?;
+fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() {
+    let object = written(format!("{}/twice.c", scratch("meetings-kvm")), TWICE);
     // A busy host may let no two vCPUs meet in a window, or two before anybody has released the lock.
-    let has_released = |page: &String| page.contains("  in twice.o: hk_unlock (0x");
+    let has_released = |page: &String| page.contains("  in twice.c: hk_unlock (0x");
     let again = |_| page(&object, "--vcpus 4 --window 200ms").filter(has_released);
     let page = (0..20).find_map(again).expect("a broken lock");
     let (met, _) = page.split_once("\nlock 0: ").expect("the state of the lock");
     for function in ["hk_lock", "hk_unlock"] {
-        let (_, place) = met.split_once(&format!("  in twice.o: {function} (0x")).expect(&page);
+        let (_, place) = met.split_once(&format!("  in twice.c: {function} (0x")).expect(&page);
         let line = place.lines().nth(1).unwrap_or_default();
         assert!(line.contains("/twice.c:") && line.ends_with(function), "{page}");
     }
     assert!(met.contains("A simulated machine tells the instructions"), "{page}");
-    Ok(())
 }
 
 #[apply(trial)]
 fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
     let (directory, source) = (scratch("meetings-worst"), plain());
-    let object = compiled(&directory, "plain", &source)?;
+    let object = written(format!("{directory}/plain.c"), &source);
     let place = "--machine nehalem-2s --cpus 0-1 --slice 200us --find-bugs --think 30us";
     ends(5, &format!("worst --lock-object {object} {place} --output {directory}/worst"));
     let file = format!("{directory}/worst/broken-001.toml");
@@ -446,5 +408,4 @@ fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
         // Otherwise it broke without a preemption.
         ends(5, &format!("worst --replay {file}")).prints(&[&line("plain", &source, "stores")]);
     }
-    Ok(())
 }

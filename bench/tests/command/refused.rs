@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use crate::kernels::{pretended_kernel, pretended_qemu, with_qemu};
 use crate::support::{
-    SIMULATED, apply, command, end_of, ends, finished, haltkick, refusal, refuses, scratch, trial, written,
+    SIMULATED, apply, command, end_of, ends, finished, refusal, refuses, scratch, trial, written,
 };
 
 /// Lines of the command, and what their refusals say. `{DIR}` has the files of [`fixtures`], `{SIM}` is a simulated run. What the library
@@ -18,8 +18,13 @@ run --lock tikcet => haltkick: --lock: unknown lock 'tikcet': did you mean 'tick
 run --workload critical => haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?
 run --slice 10us => haltkick: --slice: 10us is out of range: 50us to 100ms
 run --hold 2s => haltkick: --hold: 2s is out of range: 1s at most
+run --vm slice=1ms => slice belongs to the run: give it as --slice
+run --vm preempted-hint=on/bpf => belongs to the run
+run --vm lokc=tas => did you mean 'lock'?
+run --vm lock => KEY=VALUE
 run --vm name=a --vm name=a => haltkick: two guests are called `a`: give each a name of its own
 run --work 1s => haltkick: --work: workload 'critical-section' has no such thing: use workload mixed
+run --workload selftest-unborn --work 1s => workload 'selftest-not-started' has no such thing
 run --workload mixed --nested-one-in 2 => --nested-one-in: nested sections need a second lock: use locks 2 or more
 run --workload selftest-lost-kick --lock qspinlock => \
     --pv: workload 'selftest-lost-kick' needs vCPUs that sleep, and none sleeps without it: use pv on
@@ -29,18 +34,20 @@ run --grace 2ms => haltkick: --grace: 2ms is out of range: a slice, 1ms, at most
 run --grace 50us --sched host => haltkick: --grace: only the VMM's own scheduler can grant it: use --sched vmm
 run --ple window=4096 => haltkick: --ple: only a model of a host takes them: use engine sim. KVM has one gap and one window for all \
     guests, parameters ple_gap and ple_window of kvm_intel; pause-exits off ends the exits of one run
+run --workload hand-off --pv on --deschedule holder => haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': \
+    deschedule random vCPUs, or use one of critical-section,
 run --deschedule random,for=1m => haltkick: --deschedule: for=60s is out of range: 1us to 10s
 run --lock mutex --layout flat => --layout: lock 'mutex' has no layout 'flat': it has packed, split, cached, prev-cpu
 run --lock tas --layout packed => --layout: lock 'tas' has no layouts to choose from: leave it out, or take another lock
 run --lock tsa --layout packed => haltkick: --lock: unknown lock 'tsa': did you mean 'tas'?
 run --profile=1us => haltkick: --profile: a period of 1us is out of range: 100us to 100ms
-run --hold 5 => '5' has no unit: write 5ns, 5us, 5ms or 5s
 run --hold '5 lightyears' => unknown unit 'lightyears'
 run --cpus 1000 => CPU 1000 does not exist or is not allowed here: this process may use
-run --cpus core => 'core' names no CPUs
 run --cpus socket:1 => 'socket:1' names no CPUs
 run --cpus node: => 'node:' needs a number, such as node:0
 run --cpus 0- => '0-' is no CPU list
+run --cpus 3-1 => '3-1' in '3-1' runs backwards: write 1-3
+run --cpus 0-99999999 => 99999999
 run --pv maybe => invalid value 'maybe'
 run --lock tas --pv on => has no paravirtual form: use pv off, or one of ticket, qspinlock,
 run --lock qspinlock-v16 --pv off => no native form: use pv on, or one of none, tas,
@@ -51,6 +58,14 @@ run --folded x => --profile
 run --engine sim --machine skylake-8s --profile=1ms => counts all time instead of samples
 run {SIM} --repeat 3 --profile => --repeat: a profile and a trace are of one run
 run --vcpus 4 --ratio 2 => cannot be used with
+run 2us => error: unexpected argument '2us' found
+run --lock disasm --nothing => error: unexpected argument '--nothing' found
+run --set nothing=1 => error: unexpected argument '--set' found
+run --set=hold=2us => haltkick: `haltkick run` takes settings as flags: --hold 2us
+run --vary ratio=1,2 => haltkick: `haltkick run` has no --vary: `haltkick sweep` has
+bench overcommit --ratio 4 => haltkick: `haltkick bench` takes settings of runs as --set ratio=VALUE
+flips mcs tas --machine M => haltkick: `flips` is gone: `haltkick sweep --vary lock=A,B
+disasm qspinlock => haltkick: `disasm` is gone: `objdump
 bench overcommit --set hold => write KEY=VALUE
 bench overcomit => unknown experiment 'overcomit': did you mean 'overcommit'?
 bench overcommit --ratios 1,4096 => ratio: 4096 is out of range
@@ -64,6 +79,8 @@ bench overcommit --output {DIR}/endless => already holds an experiment
 bench overcommit --output {DIR}/new --jobs 2 => --jobs: only simulated cells run at the same time
 bench overcommit --jobs 0 => --jobs
 bench --resume {DIR} --robust => --resume takes everything from the directory
+reproduce qspinlok => did you mean 'qspinlock'?
+reproduce sim-pv => unknown experiment of a reference study 'sim-pv'
 reproduce --robust => use `haltkick bench NAME --robust`
 report {DIR}/endless => manifest.json: it is no regular file
 report results --export latex=table.tex => `--export latex` is gone
@@ -74,11 +91,11 @@ sweep --vary lock => 'lock' is no KEY=VALUE,...
 sweep --vary lokc=tas => unknown setting 'lokc': did you mean 'lock'?
 sweep --vary ratio=1,1 => 1 stands there twice
 sweep --vary ratio=, => ratio has no values
-sweep --vary slice=1 => '1' has no unit
+sweep --vary ratio=1,2 lock=tas,mcs => error: unexpected argument 'lock=tas,mcs' found
+sweep --vary ratio=1,2 --set window=1ms => haltkick: `haltkick sweep` takes settings as flags: --window 1ms
 sweep --vary slice=1us => 1us is out of range
 sweep --vary vm=lock=tas => several guests are varied in an experiment file
 sweep --vary kernle=a => unknown setting 'kernle': did you mean 'kernel'?
-sweep --vary nopvspin=yes => 'nopvspin' must be true or false
 sweep --vary deschedule=holder,rate=100 => a semicolon separates values
 sweep --vary lock=mcs,file:{DIR}/one,file:{DIR}/a,b => {DIR}/a,b has a comma in its name
 sweep --vary kernel={DIR}/one,{DIR}/a,b => {DIR}/a,b has a comma in its name
@@ -87,7 +104,6 @@ sweep --vary 'cmdline=a;b' => this is for arms that have a 'kernel'
 sweep --vary kernel=, => kernel has no values
 sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says that already
 sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says that already
-sweep --vary nopvspin=true,false --vary nopvspin=true => --vary nopvspin: --vary nopvspin says that already
 sweep --vary ratio=1,2 --vcpus 4 => --vary ratio: --vcpus says the same
 sweep --vary window=1s,2s --duration 1s => --vary window: --duration says the same
 sweep --vary kernel=a,b --kernel c --compare --of figure:x => --vary kernel: --kernel says the same
@@ -96,6 +112,14 @@ sweep --vary lock=tas,mcs --compare --of troughput => did you mean 'throughput'?
 sweep --vary lock=tas --compare => --compare: there is only one thing to compare
 sweep --vary lock=tas,ticket --compare=tikcet => --compare: unknown arm 'tikcet': did you mean 'ticket'?
 sweep --vary lock=ticket,mcs --workload interrupted {SIM} => cell lock-free: workload `interrupted` needs a lock for interrupts
+{LOAD} lock-share=30%: => write lock-share=PERCENT:ARM, such as lock-share=23%:ticket
+{LOAD} 30%:ticket => write lock-share=PERCENT:ARM, such as lock-share=23%:ticket
+{LOAD} lock-share=100%:ticket => '100%' is not below 100%
+{LOAD} lock-share=23:ticket => write a percentage, such as 2%
+{LOAD} lock-share=30%:ticket --engine threads => --load-to: think is solved by simulated runs
+{LOAD} lock-share=30%:tikcet {NEHALEM} => --load-to: there is no arm 'tikcet'
+{LOAD} lock-share=30%:ticket {NEHALEM} --vary slice=1ms,2ms => is run at several settings
+{LOAD} lock-share=30%:ticket {NEHALEM} --ratio 1 --window 1ms --workload line-add => does not tell the time in locks
 sweep --vary kernel={DIR}/one,{DIR}/two --dry-run => one: it is no Linux kernel
 sweep --vary kernel={DIR}/vast,{DIR}/two --dry-run => vast: it has 1099511627776 bytes, and 3221225472 are the most
 sweep --vary kernel={DIR}/one,{DIR}/two --initrd {DIR}/vast --dry-run => vast: it has 1099511627776 bytes, and 3221225472 are the most
@@ -132,6 +156,7 @@ run --schedule {DIR}/schedule => only engine sim
 run {NEHALEM} --cpus 0-1 --ratio 1 --window 200ms --schedule {DIR}/schedule => use a shorter window
 
 worst --lock mcs => --machine: name one of
+worst qspinlock => haltkick: `haltkick worst` takes a lock as a flag: --lock qspinlock
 worst --replay {DIR}/bad.toml => missing field
 report results --export MARKDOWN => did you mean 'markdown'? There is markdown, csv
 report results --export csv= => csv= names no file
@@ -150,12 +175,9 @@ run --kernel {DIR}/riscv => riscv: it is a 64-bit ELF file for
 run --kernel {DIR}/cut => cut: it is cut short: its
 sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cut short: its
 {BOOT} --initrd /no/such/initrd => /no/such/initrd: No such file
-{BOOT} --initrd /dev/zero => /dev/zero: it is no regular file
-{BOOT} --initrd / => initrd /: it is no regular file but a directory
 {BOOT} --initrd {DIR}/none => none: it is empty: give a cpio archive
 {BOOT} --initrd {DIR}/huge => its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256
 {BOOT} --memory 16MiB => unpacked it takes 20 MiB, and the guest has 16
-{BOOT} --memory 18MiB => unpacked it takes 20 MiB, and the guest has 18
 {BOOT} --memory 1MiB => no Linux kernel runs in less than 16 MiB: use --memory
 {BOOT} --memory 4GiB => 3072 MiB of memory at most, not 4096
 {BOOT} --vcpus 255 => 254 at most
@@ -213,6 +235,7 @@ fn what_cannot_be_is_refused_in_a_line_that_helps() {
     let (directory, long) = (fixtures(), "x".repeat(3000));
     let words = [
         ("{BOOT}", "run --kernel {DIR}/vmlinux"),
+        ("{LOAD}", "sweep --vary lock=ticket,mcs --load-to"),
         ("{NEHALEM}", "--engine sim --machine nehalem-2s"),
         ("{SIM}", SIMULATED),
         ("{LONG}", long.as_str()),
@@ -234,11 +257,13 @@ fn what_cannot_be_is_refused_in_a_line_that_helps() {
 
 #[apply(trial)]
 fn a_variable_that_is_gone_is_refused_with_the_new_way() {
-    let with_slice = |line: &str, slice: &str| end_of(command(line).env("HALTKICK_SLICE", slice));
-    for (line, code) in [("list locks", 2), ("bisect lock=a,b", 129)] {
-        with_slice(line, "2ms").with(&[code]).says(&["haltkick: HALTKICK_SLICE is gone"]);
+    let with = |name: &str, value: &str, line: &str| end_of(command(line).env(name, value));
+    for (name, line, code) in
+        [("HALTKICK_SPIN_THRESHOLD", "list locks", 2), ("HALTKICK_DEFAULTS", "bisect lock=a,b", 129)]
+    {
+        with(name, "2ms", line).with(&[code]).says(&[&format!("haltkick: {name} is gone")]);
     }
-    with_slice("list locks", "").with(&[0]);
+    with("HALTKICK_SLICE", "", "list locks").with(&[0]);
 }
 
 #[apply(trial)]
@@ -251,21 +276,6 @@ fn code_of_a_file_runs_in_this_process_only_if_trusted() {
         assert!(said.contains("with all your rights") && said.contains("--trust-image"), "{said}");
     }
     finished(&format!("{run} --trust-image"));
-}
-
-#[apply(trial)]
-fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
-    let message = refusal("run --workload hand-off --pv on --deschedule holder");
-    let start = "haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
-                 or use one of ";
-    let named = message.strip_prefix(start).unwrap_or_else(|| panic!("{message}"));
-    let named: BTreeSet<&str> = named.trim_end_matches('\n').split(", ").collect();
-    let all = haltkick("list workloads").out;
-    let all: BTreeSet<&str> = all.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(named.is_subset(&all) && named.contains("critical-section"), "{named:?} of {all:?}");
-    for without in ["hand-off", "compute", "none"] {
-        assert!(!named.contains(without), "{message}");
-    }
 }
 
 #[apply(trial)]

@@ -1,13 +1,17 @@
-//! Single runs, their records, and how they fail.
+//! Single runs, their records, and how they fail. Limits that the host's kernel keeps: files, memory, and the quota of the control
+//! group in which the command is started.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
-    Check, FINISHED, HALTKICK, Signal, an_allowed_cpu, apply, assert_complete, assert_valid, command, ends,
-    eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, shell, skip, started, trial,
+    Check, Ended, FINISHED, Failed, HALTKICK, Signal, an_allowed_cpu, apply, assert_complete, assert_valid,
+    command, end_of, ends, eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, shell,
+    skip, started, trial, words,
 };
 
 #[apply(trial)]
@@ -17,11 +21,8 @@ fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
     eventually("an efficiency of about 1", || {
         let record = finished(late).json();
         assert_complete(&record);
-        assert_eq!(
-            (&record["settings"]["engine"], &record["settings"]["ring"]),
-            (&"threads".into(), &3.into())
-        );
-        assert_eq!(record["settings"]["from_ns"], 300_000_000);
+        let found = ["engine", "ring", "from_ns"].map(|name| &record["settings"][name]);
+        assert_eq!(found, [&json!("threads"), &json!(3), &json!(300_000_000)]);
         let efficiency = record["figures"]["efficiency"].as_f64().expect("it has an ideal");
         (0.4..2.0).contains(&efficiency).then_some(())
     });
@@ -86,7 +87,6 @@ fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Check {
     }
     assert!(is_warned(&record, "busy-neighbour"), "{ended}");
     assert_eq!(ended.code, 7, "a run by itself is the headline");
-    Ok(())
 }
 
 #[apply(trial)]
@@ -94,7 +94,7 @@ fn a_run_whose_process_was_stopped_meanwhile_is_not_trusted() {
     let run = format!("run --engine threads --sched host --vcpus 2 --cpus {}", an_allowed_cpu());
     let mut run = started(&mut command(&format!("{run} --duration 1s --no-ideal --format json")));
     let tasks = format!("/proc/{}/task", run.child().id());
-    let runs_vcpus = || std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() >= 4).then_some(());
+    let runs_vcpus = || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() >= 4).then_some(());
     eventually("threads that run vCPUs", runs_vcpus);
     run.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(1500));
@@ -124,5 +124,93 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Check {
     }
     within("-n 300", with, guests).with(&[4]).says(&["open files"]);
     within("-n 20", with, "--vcpus 16").with(&[4]).says(&["haltkick: 16 vCPUs need ", "open files"]);
-    Ok(())
+}
+
+/// A control group of the test's own, which ends with it.
+struct Group(PathBuf);
+
+impl Group {
+    /// A group that may run for 20 ms in each 40 ms, in the hierarchy of version 1 or 2.
+    fn new() -> Result<Self, Failed> {
+        let in_one = [("cpu.cfs_period_us", "40000"), ("cpu.cfs_quota_us", "20000")];
+        for (root, files) in
+            [("/sys/fs/cgroup/cpu", &in_one[..]), ("/sys/fs/cgroup", &[("cpu.max", "20000 40000")])]
+        {
+            let folder = PathBuf::from(root).join(format!("haltkick-test-{}", std::process::id()));
+            if fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            let group = Self(folder);
+            let is_set = |file: PathBuf, text| file.exists() && fs::write(file, text).is_ok();
+            if files.iter().all(|(name, text)| is_set(group.0.join(name), text)) {
+                return Ok(group);
+            }
+        }
+        skip("no control group with a quota can be made here")
+    }
+
+    /// Runs the command in it.
+    fn run(&self, line: &str) -> Ended {
+        let mut within = Command::new("sh");
+        within.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]).arg(&self.0);
+        end_of(within.arg(HALTKICK).args(words(line)))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Two vCPUs that would use two pCPUs.
+const TWO: &str =
+    "run --sched host --engine threads --vcpus 2 --lock none --no-ideal --format json --quota inherited";
+
+#[apply(trial)]
+fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
+    if haltkick_vmm::allowed_cpus().len() < 2 {
+        return skip("two vCPUs need two pCPUs to use up more than their quota");
+    }
+    let group = Group::new()?;
+    group.run("doctor").prints(&["20000 40000"]);
+    // A host that is busy may not give it its quota in a short window.
+    for window in ["300ms", "1s", "3s", "10s"] {
+        let record = group.run(&format!("{TWO} --duration {window}")).with(FINISHED).json();
+        assert_complete(&record);
+        assert_eq!(record["settings"]["quota"], "inherited");
+        let figures = &record["figures"];
+        let count = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("{name}: {figures}"));
+        let throttled = count("throttled_periods");
+        assert!(throttled <= count("throttled_of_periods"), "{figures}");
+        if throttled > 0 && count("throttled_pcpu_ns") > 0 {
+            return Ok(());
+        }
+    }
+    skip::<()>("this host is too busy to let a guest use up its quota")?;
+}
+
+#[apply(trial)]
+fn a_quota_that_no_group_has_ends_with_advice() -> Check {
+    // This test's own group may have one.
+    if haltkick_vmm::inherited_quota().is_ok_and(|quota| quota.is_some()) {
+        return skip("this test runs under a quota itself");
+    }
+    ends(4, &format!("{TWO} --duration 10ms")).says(&["haltkick: quota inherited: ", "systemd-run"]);
+}
+
+#[apply(trial)]
+fn memory_that_the_address_space_does_not_allow_is_named() {
+    let mut told = 0;
+    for kib in [60_000, 80_000, 100_000, 120_000, 150_000] {
+        for engine in ["sim --machine skylake-8s --cpus 0-63", "threads"] {
+            let run = format!("run --engine {engine} --vcpus 64 --lock ticket --window 1ms --no-ideal");
+            let ended = shell(&format!("ulimit -v {kib} && exec {HALTKICK} {run}"));
+            let last = ended.err.lines().last().unwrap_or_default();
+            let is_told = [2, 4].contains(&ended.code) && last.contains("memory.max");
+            assert!(is_told || FINISHED.contains(&ended.code), "{ended}");
+            told += u32::from(is_told);
+        }
+    }
+    assert!(told > 0);
 }

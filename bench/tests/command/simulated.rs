@@ -41,22 +41,31 @@ fn machine_file(record: &Value) -> &str {
 }
 
 #[apply(trial)]
-fn a_simulated_record_holds_its_machine_and_is_valid() {
-    let run = "--lock qspinlock --pv on --machine";
-    let record = record(&format!("{run} cascadelake-2s"));
-    assert_complete(&record);
-    assert_eq!(record["settings"]["engine"], "sim");
-    let machine = machine_file(&record);
-    assert!(machine.starts_with("format = 1\nname = \"cascadelake-2s\""), "{machine}");
-    assert_eq!((&record["trusted"], &record["figures"]["lost_updates"]), (&json!(true), &json!(0)));
-    assert_eq!(record["noise"]["steal_share"], Value::Null);
-    let mut of_noise =
-        record["why"].as_object().expect("reasons").iter().filter(|(key, _)| key.starts_with("noise"));
-    let is_told = of_noise.any(|(_, reason)| reason == "nothing else runs on a simulated machine");
-    assert!(is_told, "{:#}", record["why"]);
+fn simulated_records_of_two_guests_hold_their_machine_and_are_valid() {
+    let run = |machine: &str| {
+        let guests = "--vm name=a,lock=tas --vm name=b,lock=qspinlock,pv=on";
+        ends(0, &format!("{SHORT} {guests} --machine {machine} --format json")).jsons()
+    };
+    let records = run("nehalem-2s");
+    assert_eq!((records.len(), &records[0]["run_id"]), (2, &records[1]["run_id"]));
+    for (record, guest) in records.iter().zip([("a", "tas"), ("b", "qspinlock")]) {
+        assert_complete(record);
+        let of_guest = ["guest", "lock", "engine"].map(|name| record["settings"][name].as_str());
+        assert_eq!(of_guest, [guest.0, guest.1, "sim"].map(Some));
+        assert!(record["settings"]["machine"].to_string().contains("nehalem-2s"), "{}", record["settings"]);
+        assert_eq!((&record["trusted"], &record["figures"]["lost_updates"]), (&json!(true), &json!(0)));
+        assert_eq!(record["noise"]["steal_share"], Value::Null);
+        let mut why = record["why"].as_object().expect("reasons").iter();
+        let is_told = |(key, reason): (&String, &Value)| {
+            key.starts_with("noise") && reason == "nothing else runs on a simulated machine"
+        };
+        assert!(why.any(is_told), "{:#}", record["why"]);
+    }
+    let machine = machine_file(&records[0]);
+    assert!(machine.starts_with("format = 1\nname = \"nehalem-2s\""), "{machine}");
     // The file in the record is a machine of its own.
     let path = written(format!("{}/again.toml", scratch("machine-of-a-record")), machine);
-    assert_eq!(self::record(&format!("{run} {path}"))["per_vcpu"], record["per_vcpu"]);
+    assert_eq!(run(&path)[1]["per_vcpu"], records[1]["per_vcpu"]);
 }
 
 #[apply(trial)]
@@ -127,22 +136,6 @@ fn no_guest_hangs_that_waits_for_its_turns_or_starts_then() {
          --duration 1ms --warmup 1ms --watchdog 20ms",
     ] {
         finished(&format!("run --engine sim --no-ideal {run}"));
-    }
-}
-
-#[apply(trial)]
-fn two_guests_on_one_machine_leave_a_record_each() {
-    let pair = "--machine nehalem-2s --vm name=a,lock=tas --vm name=b,lock=qspinlock,pv=on";
-    let records = ends(0, &format!("{SHORT} {pair} --format json")).jsons();
-    assert_eq!(records.len(), 2);
-    assert_eq!(records[0]["run_id"], records[1]["run_id"]);
-    for (record, (name, lock)) in records.iter().zip([("a", "tas"), ("b", "qspinlock")]) {
-        assert_complete(record);
-        let config = &record["settings"];
-        assert_eq!((&config["guest"], &config["lock"]), (&json!(name), &json!(lock)));
-        assert!(config["machine"].as_str().is_some_and(|machine| machine.contains("nehalem-2s")), "{config}");
-        let found = (&record["trusted"], &record["figures"]["lost_updates"]);
-        assert_eq!(found, (&json!(true), &json!(0)), "{name}");
     }
 }
 
@@ -253,9 +246,8 @@ x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]
     let file = written(format!("{}/x.txt", scratch("schedule-lacks")), text);
     let run = format!("{OF_SCHEDULE} --cpus 0-1 --ratio 1 --window 5ms --lock tas --schedule {file}");
     let record = ends(7, &run).json();
-    let warning = json!({
-        "code": "schedule-doubtful",
-        "message": "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)",
-    });
+    let message =
+        "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)";
+    let warning = json!({ "code": "schedule-doubtful", "message": message });
     assert_eq!((&record["trusted"], &record["warnings"]), (&json!(false), &json!([warning])));
 }

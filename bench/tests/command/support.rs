@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
-pub(crate) use ::support::{Check, Failed, apply, skip, trial};
+pub(crate) use ::support::{Check, Failed, apply, skip};
 pub(crate) use rustix::process::Signal;
 use serde_json::Value;
 
@@ -200,19 +200,22 @@ pub(crate) fn has(program: &str) -> Check {
     asked.map(drop).or_else(|error| skip(format_args!("{program}: {error}")))
 }
 
+/// Registers a test. One that may be skipped ends well where it comes to its end.
+macro_rules! trial {
+    ($(#[$attribute:meta])* fn $name:ident() -> Check $body:block) => {
+        ::support::trial! { $(#[$attribute])* fn $name() -> Check { $body Ok(()) } }
+    };
+    ($($test:tt)*) => { ::support::trial! { $($test)* } };
+}
+pub(crate) use trial;
+
 /// Registers a test of guests: a [`trial`] that begins with [`kvm`].
 macro_rules! kvm_trial {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
-        $crate::support::kvm_trial! { $(#[$attribute])* fn $name() -> $crate::support::Check { $body Ok(()) } }
+        $crate::support::kvm_trial! { $(#[$attribute])* fn $name() -> $crate::support::Check $body }
     };
     ($(#[$attribute:meta])* fn $name:ident() -> $check:ty $body:block) => {
-        ::support::trial! {
-            $(#[$attribute])*
-            fn $name() -> $check {
-                $crate::support::kvm()?;
-                $body
-            }
-        }
+        ::support::trial! { $(#[$attribute])* fn $name() -> $check { $crate::support::kvm()?; $body Ok(()) } }
     };
 }
 pub(crate) use kvm_trial;
@@ -337,13 +340,6 @@ pub(crate) fn placed(name: &str, text: &str) -> (String, String) {
 /// The tiny experiment in such a directory.
 pub(crate) fn tiny(name: &str) -> (String, String) {
     placed(name, TINY)
-}
-
-/// Results of the tiny experiment.
-pub(crate) fn run_tiny(name: &str) -> String {
-    let (experiment, results) = tiny(name);
-    finished(&format!("bench {experiment} --output {results}"));
-    results
 }
 
 pub(crate) fn records(results: &str) -> Vec<Value> {

@@ -155,15 +155,13 @@ mod tests {
 
     use super::*;
     use crate::group::{Group, guests};
-    use crate::machine::{End, Event, Kind};
-    use crate::suite;
+    use crate::suite::{self, End, Event, Kind};
 
     /// Report of the suite about tests `a`, `b` and so on, in machines in which the letters of a script say what a test does, one letter
     /// in each: p passes, f fails, i is skipped, d dies, c ends the program.
-    fn said(scripts: &[&str]) -> String {
-        let names = ('a'..).map(|name| name.to_string());
-        let scripts: BTreeMap<_, _> =
-            names.zip(scripts).map(|(name, does)| (name, does.as_bytes().to_vec())).collect();
+    fn said(scripts: &str) -> String {
+        let scripts = scripts.split(' ').map(|does| does.as_bytes().to_vec());
+        let scripts: BTreeMap<_, _> = ('a'..).map(|name| name.to_string()).zip(scripts).collect();
         let tests = scripts.keys().map(|name| (0, name.clone())).collect();
         let scripts = Mutex::new(scripts);
         let machine = |_: &Group, tests: &[String], tell: &mut dyn FnMut(Event)| {
@@ -197,26 +195,20 @@ mod tests {
     #[test]
     fn failures_deaths_flakes_and_skips_are_told_and_judged() {
         for (scripts, expected) in [
-            (
-                &["p", "p"][..],
-                "2 tests: 2 passed, 0 of them flaky; 1 machines, 0 died or hung\npassed: Some(2)",
-            ),
-            (&["p", "f", "p"], "FAILED: b failed: \n    no\n    no\n    no\n3 tests: 2 passed"),
-            (&["p", "c"], "b failed: \n    the test program ended with code 139 during it\n"),
+            ("p p", "2 tests: 2 passed, 0 of them flaky; 1 machines, 0 died or hung\npassed: Some(2)"),
+            ("p f p", "FAILED: b failed: \n    no\n    no\n    no\n3 tests: 2 passed"),
+            ("p c", "b failed: \n    the test program ended with code 139 during it\n"),
             // A failure that is followed by a pass is a flake, a death is none.
-            (&["fp", "p"], "flaky: a: \n    no\n    as is known\n2 tests: 2 passed, 1 of them flaky"),
-            (&["p", "fp"], "    NOT KNOWN: find out why"),
-            (&["p", "fp"], "passed: Some(2)"),
-            (
-                &["p", "fp", "fp"],
-                "FAILED: 2 tests were flaky that flakes.toml does not know, at most 1 are borne",
-            ),
-            (&["p", "dp", "p"], "machine died: guests, during b: it hung\n3 tests: 3 passed"),
-            (&["p", "d", "p"], "FAILED: b was not tested: it hung; it hung; it hung\n3 tests: 2 passed"),
-            (&["d", "d"], "FAILED: 4 machines died or hung, at most 3 are borne"),
-            (&["d", "d"], "FAILED: nothing was tested"),
-            (&["p", "i"], "FAILED: b was skipped in the machine"),
-            (&["p", "p", "i"], "not tested, as is known: c\n"),
+            ("fp p", "flaky: a: \n    no\n    as is known\n2 tests: 2 passed, 1 of them flaky"),
+            ("p fp", "    NOT KNOWN: find out why"),
+            ("p fp", "passed: Some(2)"),
+            ("p fp fp", "FAILED: 2 tests were flaky that flakes.toml does not know, at most 1 are borne"),
+            ("p dp p", "machine died: guests, during b: it hung\n3 tests: 3 passed"),
+            ("p d p", "FAILED: b was not tested: it hung; it hung; it hung\n3 tests: 2 passed"),
+            ("d d", "FAILED: 4 machines died or hung, at most 3 are borne"),
+            ("d d", "FAILED: nothing was tested"),
+            ("p i", "FAILED: b was skipped in the machine"),
+            ("p p i", "not tested, as is known: c\n"),
         ] {
             let said = said(scripts);
             assert!(said.contains(expected), "{scripts:?} says no {expected:?}:\n{said}");

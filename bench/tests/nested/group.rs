@@ -65,7 +65,7 @@ fn interrupts() -> Group {
         // A machine has come up after 7 s, or 20 on a busy host, each of these tests takes a second or two, and the machines hang
         // more often than others.
         silence: Duration::from_secs(40),
-        options: words(&["--emulator", "multi", "--modparam", SHADOW_PAGING]),
+        options: ["--emulator", "multi", "--modparam", SHADOW_PAGING].map(String::from).into(),
         variables: vec![("HALTKICK_NESTED_IPI", "1".into())],
         takes: by_interrupts,
         ..guests()
@@ -75,7 +75,7 @@ fn interrupts() -> Group {
 /// QEMU with KVM, in the machine. It finds its files there where it has them here.
 fn qemu() -> Result<Group, String> {
     let program = told(Command::new("sh").args(["-c", "command -v qemu-system-x86_64"]))?;
-    let mut options = words(&["--memory", "1536", "--file", program.trim()]);
+    let mut options = Vec::from(["--memory", "1536", "--file", program.trim()].map(String::from));
     for directory in told(Command::new(program.trim()).args(["-L", "help"]))?.lines() {
         for file in ["pvh.bin", "bios-microvm.bin"] {
             let file = Path::new(directory).join(file);
@@ -93,7 +93,8 @@ fn qemu() -> Result<Group, String> {
 /// minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
     let (initrd, loops) = (initrd(work)?, loops(work)?);
-    let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
+    let words = ["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"];
+    let mut options = Vec::from(words.map(String::from));
     let vmlinuz = kernel.join("vmlinuz");
     for (file, name) in [(vmlinuz, "vmlinuz"), (initrd, "initrd"), (loops, "loops")] {
         let place = format!("/linux/{name}");
@@ -181,10 +182,6 @@ impl Programs {
         let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(tests.filter(|test| (group.takes)(test)).map(String::from).collect())
     }
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the output of a command that has to succeed. Its complaints stay where the command has them.

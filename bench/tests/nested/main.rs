@@ -13,7 +13,6 @@
 
 mod flakes;
 mod group;
-mod machine;
 mod suite;
 
 use std::num::NonZeroUsize;
@@ -27,7 +26,7 @@ use clap::Parser;
 
 use crate::flakes::Flakes;
 use crate::group::{Group, Programs};
-use crate::machine::{Event, Launcher};
+use crate::suite::{Event, Launcher};
 
 /// A host on which every machine hangs would take hours.
 const TIME: Duration = Duration::from_secs(3000);

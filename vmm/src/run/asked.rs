@@ -138,7 +138,7 @@ pub enum System {
 }
 
 /// A Linux guest: a kernel, and all that is around it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Linux {
     /// An ELF `vmlinux` or a `bzImage`.
     pub kernel: PathBuf,

@@ -50,7 +50,7 @@ impl Scope {
 }
 
 /// An instruction of the lock, each time that a vCPU comes to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occurrence {
     /// The vCPU.
     pub vcpu: u32,

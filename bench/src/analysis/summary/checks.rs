@@ -397,8 +397,7 @@ mod tests {
 
     #[test]
     fn a_slower_host_among_merged_ones_is_no_disturbance() {
-        let plan = Sketch::new().arm("a", "tas").plan(10);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::new().arm("a", "tas").measured(10);
         let mut added = World::new(2).host_id(Some("host-b")).records(&plan);
         for record in &mut added {
             let place = record.place.as_mut().unwrap();
@@ -421,8 +420,7 @@ mod tests {
 
     #[test]
     fn a_host_that_slows_down_is_found() {
-        let plan = Sketch::new().arm("a", "tas").plan(30);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::new().arm("a", "tas").measured(30);
         for record in &mut records {
             let slower = record.amount(THROUGHPUT) * (1.0 - 0.01 * f64::from(record.placed().block));
             record.figures.set(THROUGHPUT, slower);
@@ -477,8 +475,7 @@ mod tests {
 
     #[test]
     fn what_single_runs_cannot_tell_is_summed_over_the_experiment() {
-        let plan = Sketch::two().plan(20);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = Sketch::two().measured(20);
         for record in &mut records {
             // Below the limit that ticks set to a short run, and below that of nanoseconds.
             record.noise.others_share = Some(0.08);

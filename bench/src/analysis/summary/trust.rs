@@ -75,8 +75,7 @@ mod tests {
 
     /// Warnings if the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are invalid.
     fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {
-        let plan = sketch.plan(8);
-        let mut records = World::new(1).records(&plan);
+        let (plan, mut records) = sketch.measured(8);
         for record in &mut records {
             let place = record.placed();
             record.trusted = !(place.arm == arm && place.block < spoiled && place.setting["ratio"] == "8");
@@ -113,8 +112,7 @@ mod tests {
     fn a_headline_of_all_guests_is_lost_with_the_guests_beside() {
         let two = |lock: &str| format!("vm = \"lock={lock}; name=second,lock=ticket\"");
         let sketch = Sketch::new().arm_with("a", &two("tas")).arm_with("b", &two("mcs"));
-        let mut plan = sketch.compared().plan(8);
-        let mut records = World::new(1).records(&plan);
+        let (mut plan, mut records) = sketch.compared().measured(8);
         for record in &mut records {
             record.trusted = record.placed().role != Role::Beside;
         }
@@ -139,7 +137,9 @@ mod tests {
             ("lock-cpu", [0.051, 0.04], false),
         ] {
             let mut plan = Sketch::two().compared().plan(8);
-            plan.outline.comparisons[0].of = of.to_owned().try_into().unwrap();
+            let measure = Measure::try_from(of.to_owned()).unwrap();
+            assert_eq!(String::from(measure.clone()), of, "it is written as it is read");
+            plan.outline.comparisons[0].of = measure;
             let mut records = World::new(1).records(&plan);
             for record in &mut records {
                 let share = shares[usize::from(record.placed().arm == "a")];

@@ -415,10 +415,8 @@ mod tests {
     #[test]
     fn moments_before_a_write_are_tried_first() {
         let planned = |instructions: u64| {
-            let (vcpu, rip, at) = (0, instructions, Duration::ZERO);
-            let writes = instructions.is_multiple_of(10);
-            let occurrence =
-                Occurrence { vcpu, instructions, rip, at, waiting: 0, out: 0, holds: false, writes };
+            let (rip, writes) = (instructions, instructions.is_multiple_of(10));
+            let occurrence = Occurrence { instructions, rip, writes, ..Occurrence::default() };
             Planned::new(&occurrence, Kind::Exit)
         };
         let few = thin((0..100).map(planned).collect(), 12, 7);

@@ -1,44 +1,7 @@
 //! The table says what it should of each setting.
 
-use std::collections::BTreeSet;
-
 use super::*;
 use crate::settings::row::Apply;
-
-fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
-    named_rows().filter(|setting| is_one(setting)).map(|setting| setting.name).collect()
-}
-
-#[test]
-fn settings_of_one_guest_are_those_of_its_locks() {
-    let of_guest = "vcpus ratio quota seed lock pv preempted-hint spin-threshold lock-parameter workload hold think \
-                    locks work each long-hold nested-one-in tasks fold from";
-    assert_eq!(named_where(|setting| setting.of_guest).join(" "), of_guest);
-}
-
-#[test]
-fn a_linux_guest_has_the_settings_that_need_no_knowledge_inside() {
-    let used = "vcpus ratio cpus sched slice pause-exits deschedule window seed pv halt-poll memory";
-    assert_eq!(named_where(|setting| setting.linux == Linux::Used).join(" "), used);
-    assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine"]);
-}
-
-#[test]
-fn every_setting_has_one_name_and_can_read_its_default() {
-    let mut names = BTreeSet::new();
-    for setting in all() {
-        for name in std::iter::once(setting.name).chain(setting.flag) {
-            assert!(names.insert(name), "two settings are called {name}");
-        }
-        if let Some(default) = setting.default_text().filter(|_| setting.qualifies.is_none()) {
-            let value = setting.read(&default).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
-            assert_eq!(setting.check(&value), Ok(()), "{}", setting.name);
-        }
-        if let Some(other) = setting.instead_of {
-            assert_eq!(find(other).and_then(|other| other.instead_of), Some(setting.name));
-        }
-    }
-}
 
 #[test]
 fn every_value_is_written_as_it_is_read() {
@@ -99,6 +62,7 @@ fn what_cannot_be_read_is_refused_with_what_to_write() {
         ("read-share", "90 101% -1% x%", "is no share: write whole percent, such as 90%"),
         ("zipf", "-1 5 nan x", "is no exponent from 0 to 4, such as 0.99"),
         ("ratio", "-1 1e7 nan x", "is no ratio: write vCPUs per pCPU, such as 8 or 1.5"),
+        ("memory", "64 64MB MiB -1MiB 99999999999999GiB", "such as 64MiB"),
         ("arrivals", "0 x", "is no rate: write sections per second and vCPU"),
         ("quota", "50%", "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited"),
         ("quota", "1/10ms", "'1' has no unit"),

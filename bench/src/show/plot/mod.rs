@@ -120,7 +120,7 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::Sketch;
     use crate::record::Timeline;
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
 
@@ -128,12 +128,6 @@ mod tests {
     fn drawn(plan: &Plan, records: &[Record]) -> BTreeMap<String, String> {
         let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
         pictures.into_iter().map(|it| (it.name, it.svg.map_or(it.caption, |svg| svg.file()))).collect()
-    }
-
-    fn measured(sketch: &Sketch) -> (Plan, Vec<Record>) {
-        let plan = sketch.plan(4);
-        let records = World::new(1).records(&plan);
-        (plan, records)
     }
 
     #[test]
@@ -151,7 +145,7 @@ mod tests {
             (&longer, "comparison", "map"),
             (&longer.clone().axis("think", &["0ns", "1us"]), "comparison-think-0ns", "map"),
         ] {
-            let (plan, records) = measured(sketch);
+            let (plan, records) = sketch.measured(4);
             let pictures = drawn(&plan, &records);
             let names = pictures.keys().collect::<Vec<_>>();
             assert!(pictures.contains_key(shown) && !pictures.contains_key(not_shown), "{names:?}");
@@ -174,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_arm_without_progress_still_has_its_row() {
-        let (plan, mut records) = measured(&Sketch::two());
+        let (plan, mut records) = Sketch::two().measured(4);
         for record in records.iter_mut().filter(|record| record.placed().arm == "b") {
             [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
@@ -184,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
-        let (plan, mut records) = measured(&Sketch::two().axis("ratio", &["1", "2"]));
+        let (plan, mut records) = Sketch::two().axis("ratio", &["1", "2"]).measured(4);
         let rows = |records: &[Record]| {
             let pictures = drawn(&plan, records);
             ["fairness", "preemptions", "time"].map(|name| pictures[name].matches(">b</text>").count())
@@ -196,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_arms_first_run_maps_its_vcpus_by_half_a_slice() {
-        let (plan, mut records) = measured(&Sketch::two().axis("ratio", &["1", "2"]));
+        let (plan, mut records) = Sketch::two().axis("ratio", &["1", "2"]).measured(4);
         let without = &drawn(&plan, &records)["timeline"];
         assert!(without.starts_with("Not drawn: only KVM"), "{without}");
         for record in &mut records {
@@ -240,7 +234,7 @@ mod tests {
 
     #[test]
     fn guests_that_share_the_pcpus_are_held_against_all_of_them() {
-        let (plan, records) = measured(&Sketch::two().axis("ratio", &["1"]));
+        let (plan, records) = Sketch::two().axis("ratio", &["1"]).measured(4);
         // A second guest in each run.
         let both: Vec<Record> = records.iter().flat_map(|record| [record.clone(), record.clone()]).collect();
         let time = rows::time(&Data::new(&Summary::new(&plan.outline, &records), &both));

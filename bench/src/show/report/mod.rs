@@ -329,6 +329,7 @@ mod tests {
         let mut records = world.records(&plan);
         let valid = page_of(&plan, &records);
         assert!(valid.contains("<td class=\"faster\">") && !valid.contains("<b>Not valid: </b>"), "{valid}");
+        assert!(!valid.contains("over seeds only"), "{valid}");
         for record in &mut records {
             record.warn("busy-neighbour", "somebody".into());
             record.noise.others_share = Some(0.477);
@@ -372,19 +373,6 @@ mod tests {
         assert!(rest.contains("3 more") && rest.contains("line 6") && rest.contains("line 8"), "{page}");
     }
 
-    #[test]
-    fn a_simulated_comparison_says_that_its_interval_is_over_seeds() {
-        let plan = Sketch::two().compared().plan(6);
-        let mut records = World::new(1).records(&plan);
-        let shown = |records: &[Record]| {
-            let table = table::summary(&Summary::new(&plan.outline, records), table::Detail::Brief);
-            [table, page_of(&plan, records)].map(|text| text.contains("over seeds only"))
-        };
-        assert_eq!(shown(&records), [false, false]);
-        records.iter_mut().for_each(|record| record.settings.set("engine", "sim"));
-        assert_eq!(shown(&records), [true, true]);
-    }
-
     /// The text of a page, without its elements.
     fn text_of(page: &str) -> String {
         let body = &page[page.find("<body").expect("a page has a body")..];
@@ -407,8 +395,7 @@ mod tests {
         // All guests that run at once have a line, where guests vary.
         let guests = Sketch::two().axis("guests", &["1", "2"]);
         for sketch in [trials, sketch.arm_with("b", fixed), guests] {
-            let plan = sketch.compared().compare("a/b", "a", "b").plan(8);
-            let records = World::new(1).records(&plan);
+            let (plan, records) = sketch.compared().compare("a/b", "a", "b").measured(8);
             let summary = Summary::new(&plan.outline, &records);
             let shown = plain(&table::summary(&summary, table::Detail::Verbose));
             let mut told = words(&text_of(&page_of(&plan, &records)));

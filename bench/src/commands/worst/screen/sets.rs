@@ -232,15 +232,9 @@ mod tests {
 
     #[test]
     fn the_worst_instructions_are_chosen_during_the_absence_and_after_it() {
-        let at = |rip, us| Occurrence {
-            vcpu: 0,
-            instructions: us,
-            rip,
-            at: Duration::from_micros(us),
-            waiting: 0,
-            out: 0,
-            holds: false,
-            writes: false,
+        let at = |rip, us| {
+            let at = Duration::from_micros(us);
+            Occurrence { instructions: us, rip, at, ..Occurrence::default() }
         };
         let all = [at(1, 100), at(2, 101), at(3, 102), at(2, 150), at(2, 180), at(2, 201), at(3, 300)];
         let situation = Situation::of(&all[0]);
