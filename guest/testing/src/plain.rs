@@ -69,7 +69,7 @@ pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], 
         let token = tried.unwrap_or_else(|| lock.read(domain));
         let seen = counters[0].get();
         // Loom needs no chance: it reports accesses that overlap.
-        if cfg!(shuttle) || !cfg!(loom) && seen % 64 == 0 {
+        if cfg!(shuttle) || !cfg!(loom) && seen.is_multiple_of(64) {
             yield_now();
         }
         assert!(
