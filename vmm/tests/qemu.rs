@@ -19,17 +19,15 @@ fn main() -> ExitCode {
     let lacking = find_qemu().err().map(|reason| reason.to_string());
     // In the emulated machine, with KVM alone: an emulator in an emulator takes hours.
     if !support::nested() {
-        let conclusion = support::conclude(trials(false), "guests under QEMU", lacking.as_deref());
-        support::note("qemu-tcg", &conclusion, lacking.clone());
+        let conclusion =
+            support::conclude(trials(false), "guests under QEMU", "qemu-tcg", lacking.as_deref());
         if conclusion.has_failed() {
             return ExitCode::FAILURE;
         }
     }
     let lacking = lacking.or_else(|| probe().err().map(|reason| reason.to_string()));
     let trials = support::chosen(trials(true));
-    let conclusion = support::conclude(trials, "guests under QEMU with KVM", lacking.as_deref());
-    support::note("qemu-kvm", &conclusion, lacking);
-    conclusion.exit_code()
+    support::conclude(trials, "guests under QEMU with KVM", "qemu-kvm", lacking.as_deref()).exit_code()
 }
 
 /// The tests with KVM, or all others.

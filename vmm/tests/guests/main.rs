@@ -27,7 +27,5 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let trials = support::chosen(support::trials(false));
-    let conclusion = support::conclude(trials, "guests", lacking.as_deref());
-    support::note("kvm", &conclusion, lacking);
-    conclusion.exit_code()
+    support::conclude(trials, "guests", "kvm", lacking.as_deref()).exit_code()
 }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use haltkick_vmm::{Image, RunError};
 
 fn main() -> ExitCode {
-    support::conclude(support::trials(false), "lock objects", None).exit_code()
+    support::conclude(support::trials(false), "lock objects", "objects", None).exit_code()
 }
 
 /// Flags that docs/lock-objects.md tells people to use.
