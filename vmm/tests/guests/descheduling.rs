@@ -30,17 +30,6 @@ fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) {
 }
 
 #[apply(trial)]
-fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
-    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), ms(2), None);
-    // As many vCPUs as pCPUs: a vCPU is off only by injection.
-    let vcpus = config().cpus.len() as u32;
-    let outcome = done(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule));
-    let injected = outcome.injected.expect("nothing is known of what was injected");
-    assert!(injected.other > 0, "{injected:?}");
-    assert!(vcpus == 1 || outcome.acquisitions() > 0, "no vCPU was ever seen marked");
-}
-
-#[apply(trial)]
 fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() {
     // If the grace were not charged, twice the share of the others would come of it.
     let (slice, grace) = (us(200), us(200));
