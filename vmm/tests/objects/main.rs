@@ -52,6 +52,14 @@ fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     object
 }
 
+/// The archive `name` that ar makes of objects.
+fn archive(name: &str, objects: &[&Path]) -> PathBuf {
+    let archive = scratch(name);
+    _ = std::fs::remove_file(&archive);
+    assert!(Command::new("ar").arg("rc").arg(&archive).args(objects).status().unwrap().success());
+    archive
+}
+
 /// A lock that excludes, in front of which a test puts what it is about.
 const TAS: &str = r#"
 #include "haltkick.h"
