@@ -7,12 +7,14 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+#[cfg(test)]
+use crate::host::allocator::counted;
 use crate::host::cpus;
 use crate::host::error::RunError;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
-    super::allocator::counted::count(|counted| counted.mutexes += 1);
+    counted::count(counted::Counted::Mutex);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
-use crate::host::allocator::counted::{Counted, by_this_thread};
+use crate::host::allocator::counted::by_this_thread;
 use crate::host::clock::Clock;
 use crate::host::{cpus, signal};
 use crate::machine::vcpu::{Exit, Vcpu};
@@ -174,12 +174,12 @@ const FIRST: usize = 2 * VCPUS as usize;
 const BOUNDARIES: usize = 200;
 
 thread_local! {
-    static OUT: Cell<Option<(Counted, Instant)>> = const { Cell::new(None) };
+    static OUT: Cell<Option<([u64; 4], Instant)>> = const { Cell::new(None) };
 }
 
 /// Boundaries between slices on one pCPU, after the first: a runner's way from one vCPU to the next, counted, and timed for who looks.
 /// The runner, its timer and its signal are real. Each vCPU sleeps until its runner is kicked.
-fn boundaries() -> Vec<(Counted, Duration)> {
+fn boundaries() -> Vec<([u64; 4], Duration)> {
     let found = Arc::new(Mutex::new(Vec::with_capacity(2 * BOUNDARIES)));
     let ground = Ground::new(Clock::Host);
     let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a few pages");
@@ -191,7 +191,8 @@ fn boundaries() -> Vec<(Counted, Duration)> {
         let run = move || {
             let (counted, now) = (by_this_thread(), Instant::now());
             if let Some((before, since)) = OUT.get() {
-                found.lock().expect("nobody panics with it").push((counted - before, now - since));
+                let counted = std::array::from_fn(|one| counted[one] - before[one]);
+                found.lock().expect("nobody panics with it").push((counted, now - since));
             }
             if !std::mem::replace(&mut booted, true) {
                 return Ok(Exit::Booted);
@@ -217,28 +218,21 @@ fn boundaries() -> Vec<(Counted, Duration)> {
     found
 }
 
-/// The count that most boundaries have: a late timer costs one of them more.
-fn usual(boundaries: &[(Counted, Duration)], of: impl Fn(&Counted) -> u64) -> u64 {
-    let mut counts: Vec<_> = boundaries.iter().map(|(counted, _)| of(counted)).collect();
-    counts.sort_unstable();
-    counts[counts.len() / 2]
-}
-
 #[test]
 fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
     let found = boundaries();
-    let usual = Counted {
-        mutexes: usual(&found, |counted| counted.mutexes),
-        clocks: usual(&found, |counted| counted.clocks),
-        counters: usual(&found, |counted| counted.counters),
-        allocations: usual(&found, |counted| counted.allocations),
-    };
-    let allocations = found.iter().map(|(counted, _)| counted.allocations).sum::<u64>();
+    // What most boundaries have: a late timer costs one of them more.
+    let usual: [u64; 4] = std::array::from_fn(|one| {
+        let mut counts: Vec<_> = found.iter().map(|(counted, _)| counted[one]).collect();
+        counts.sort_unstable();
+        counts[counts.len() / 2]
+    });
+    let allocations = found.iter().map(|(counted, _)| counted[3]).sum::<u64>();
     let mut took: Vec<_> = found.iter().map(|(_, took)| *took).collect();
     took.sort_unstable();
-    let median = took[took.len() / 2];
-    println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {}", found.len());
-    assert_eq!(usual, Counted { mutexes: 1, clocks: 2, counters: 6, allocations: 0 });
+    let (median, number) = (took[took.len() / 2], found.len());
+    println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {number}");
+    assert_eq!(usual, [1, 2, 6, 0], "mutexes, readings of clocks and of the counter, allocations");
 }
 
 #[test]
