@@ -3,21 +3,16 @@
 use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;
 use support::{
-    Settings, apply, config, done, event, exits, forms, ms, named, panics, start, start_until, trial,
+    Settings, apply, config, done, each, event, exits, forms, ms, panics, start, start_until, trial,
 };
 
 #[apply(trial)]
 fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
-    let mut trials = vec![];
-    for (lock, pv) in forms() {
-        for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
-            let title =
-                format!("{lock}_{}_excludes_at_ratio_8_under_sched_{name}", if pv { "pv" } else { "native" });
-            let lock = lock.clone();
-            trials.push(named(title, move || excludes_at_ratio_8(&lock, pv, sched)));
-        }
-    }
-    trials
+    let trials = |(lock, pv): (String, bool)| {
+        let title = format!("{lock}_{}_excludes_at_ratio_8", if pv { "pv" } else { "native" });
+        each(&title, move |sched| excludes_at_ratio_8(&lock, pv, sched))
+    };
+    forms().into_iter().flat_map(trials).collect()
 }
 
 fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Run, RunError, Sched, Share};
 
 use libtest_mimic::Trial;
-use support::{PATIENCE, Settings, apply, config, ms, named, nested, run_ns, start_two, trial, within};
+use support::{PATIENCE, Settings, apply, config, each, ms, nested, run_ns, start_two, trial, within};
 
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
 const SLACK: f64 = 0.05;
@@ -62,15 +62,11 @@ fn unharmed_beside(workload: &str, base: &Run) {
 /// Rings and writes anything; nonsense where a trace would be; invalidations without end; a bus that is locked again and again.
 #[apply(trial)]
 fn an_honest_guest_survives_each_that_means_harm() -> Vec<Trial> {
-    let mut trials = vec![];
-    for workload in ["harm", "nonsense", "flood", "split-lock"] {
-        for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
-            let title = format!("an_honest_guest_survives_{workload}_under_sched_{name}").replace('-', "_");
-            let run = move || unharmed_beside(&format!("selftest-{workload}"), &config().sched(sched));
-            trials.push(named(title, run));
-        }
-    }
-    trials
+    let trials = |workload: &'static str| {
+        let title = format!("an_honest_guest_survives_{}", workload.replace('-', "_"));
+        each(&title, move |sched| unharmed_beside(&format!("selftest-{workload}"), &config().sched(sched)))
+    };
+    ["harm", "nonsense", "flood", "split-lock"].into_iter().flat_map(trials).collect()
 }
 
 #[apply(trial)]

@@ -10,13 +10,13 @@ pub use runs::{
     run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion, watched,
     within,
 };
-pub use trials::{Check, Failed, chosen, conclude, named, needs, not_nested, skip, trials};
+pub use trials::{Check, Failed, chosen, conclude, each, named, needs, not_nested, skip, trials};
 
 #[doc(hidden)]
 pub use inventory;
 pub use macro_rules_attribute::apply;
 #[doc(hidden)]
-pub use trials::{Registered, each};
+pub use trials::Registered;
 
 /// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
 pub fn nested() -> bool {

@@ -116,9 +116,14 @@ impl Parameter for Accelerator {
 }
 
 /// Returns a trial of each value of the parameter.
-#[doc(hidden)]
-pub fn each<P: Parameter, V: Verdict + 'static>(name: &str, function: fn(P) -> V) -> Vec<Trial> {
-    let trial = |(before, value, behind)| named(format!("{before}{name}{behind}"), move || function(value));
+pub fn each<P: Parameter, V: Verdict>(
+    name: &str,
+    test: impl Fn(P) -> V + Clone + Send + 'static,
+) -> Vec<Trial> {
+    let trial = |(before, value, behind)| {
+        let test = test.clone();
+        named(format!("{before}{name}{behind}"), move || test(value))
+    };
     P::VALUES.map(trial).into()
 }
 
