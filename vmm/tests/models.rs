@@ -9,6 +9,7 @@ mod idle;
 #[path = "../src/machine/invalidate/line.rs"]
 mod line;
 #[path = "../src/sched/sleepers.rs"]
+#[expect(dead_code, reason = "what concerns one thread alone is tested where it is used")]
 mod sleepers;
 
 /// Loom's atomics, which the sources take for theirs.
@@ -65,18 +66,6 @@ fn beside<T: Send + Sync + 'static, R: 'static>(
 /// One vCPU, which is awake where its box is.
 fn one() -> Arc<Sleepers<u32>> {
     Arc::new(Sleepers::new(1))
-}
-
-#[test]
-fn a_kick_takes_out_who_sleeps_and_nobody_else() {
-    loom::model(|| {
-        let sleepers = Sleepers::new(2);
-        assert_eq!(sleepers.put(0, Box::new('a')), None);
-        assert_eq!(sleepers.put(1, Box::new('b')), None);
-        assert_eq!(sleepers.kick(1).as_deref(), Some(&'b'));
-        assert_eq!(sleepers.len(), 2);
-        assert_eq!(sleepers.into_sleepers().map(|task| *task).collect::<Vec<_>>(), ['a']);
-    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_fuzzing::Random;
 use haltkick_vmm::{Deschedule, HowOften, Image, PvBackend, Ring, Run, Sched, Share, Target, allowed_cpus};
-use support::{Settings as _, deschedule, ms, us};
+use support::{Settings as _, deschedule, forms_of, ms, us};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -88,7 +88,9 @@ fn cpus(most: usize) -> Vec<u32> {
 }
 
 fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
-    let (lock, pv) = dice.one(&forms(image));
+    // Those that guard sections.
+    let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
+    let (lock, pv) = dice.one(&forms_of(locks));
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
     let cpus = cpus(1 + dice.below(4) as usize);
     let vcpus = dice.one(&[1, 2, 4, 8]) * cpus.len() as u32;
@@ -125,16 +127,6 @@ fn injection(dice: &mut Dice) -> Deschedule {
     let target = dice.one(&[Target::Holder, Target::Head, Target::Waiter, Target::Random]);
     let how_often = HowOften::PerSecond(dice.one(&[20.0, 200.0, 1_000.0]));
     deschedule(target, how_often, us(dice.one(&[50, 500, 3_000])), None)
-}
-
-/// Every form of every lock that guards sections.
-fn forms(image: &Image) -> Vec<(String, bool)> {
-    let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
-    let forms = locks.flat_map(|lock| {
-        let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
-        forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))
-    });
-    forms.collect()
 }
 
 fn attack(dice: &mut Dice, number: u64) -> Case {

@@ -6,9 +6,9 @@ mod trials;
 
 pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
 pub use runs::{
-    PATIENCE, count, dies_with_its_place, done, event, exits, forms, found, panics, refused, reported,
-    run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion, watched,
-    within,
+    PATIENCE, count, dies_with_its_place, done, event, exits, forms, forms_of, found, panics, refused,
+    reported, run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion,
+    watched, within,
 };
 pub use trials::{Check, Failed, chosen, conclude, each, named, needs, not_nested, skip, trials};
 
