@@ -17,10 +17,10 @@ const EXIT_PS: u64 = 500_000;
 /// A CPU of the other socket.
 const APART: u32 = 20;
 
-/// A waiter of a program, with this argument, and in another slot one that works and then sets the flag; with parking and without.
-fn pair(waiter: &[u8], argument: u64, slot: u32, iterations: u64, parks: bool) -> (Ends, Bench) {
+/// A waiter of a program, with this argument, and in the other socket one that works and then sets the flag; with parking and without.
+fn pair(waiter: &[u8], argument: u64, iterations: u64, parks: bool) -> (Ends, Bench) {
     let machine = preset("cascadelake-2s");
-    pair_on(machine, [waiter, work_then_set()], [argument, iterations], slot, parks)
+    pair_on(machine, [waiter, work_then_set()], [argument, iterations], APART, parks)
 }
 
 fn pair_on(
@@ -46,7 +46,7 @@ fn executed(bench: &Bench) -> u64 {
 fn work_takes_its_time_and_leaves_what_its_multiplications_would() {
     for iterations in [1, 2, 3, 15, 16, 17, 1000] {
         let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
-        let (ends, bench) = pair(wait_for_flag(), 0, APART, iterations, true);
+        let (ends, bench) = pair(wait_for_flag(), 0, iterations, true);
         assert_eq!(bench.board.worked_ps, iterations * 6 * bench.machine.costs.instruction_ps);
         // The flag did not become visible before what was stored first.
         assert_eq!((ends[0].2, ends[1].2), (7, product), "{iterations} iterations");
@@ -108,8 +108,7 @@ fn a_parked_waiter_ends_as_one_that_executes_every_round() {
     ] {
         let both = |argument| iterations.iter().map(move |iterations| (argument, *iterations));
         for (argument, iterations) in arguments.iter().copied().flat_map(both) {
-            let [parked, executed] =
-                [true, false].map(|parks| pair(program, argument, APART, iterations, parks).0);
+            let [parked, executed] = [true, false].map(|parks| pair(program, argument, iterations, parks).0);
             assert_eq!(parked, executed, "{name}, {argument}, {iterations} iterations");
         }
     }
@@ -118,7 +117,7 @@ fn a_parked_waiter_ends_as_one_that_executes_every_round() {
 #[test]
 fn a_parked_waiter_takes_many_rounds_at_once() {
     let executed =
-        |program, argument, iterations, parks| executed(&pair(program, argument, APART, iterations, parks).1);
+        |program, argument, iterations, parks| executed(&pair(program, argument, iterations, parks).1);
     for (program, argument) in
         [(count(), 2000), (count_in_32_bits(), 2000), (count_up_and_down(), 2000), (wait_until(), 123_457)]
     {
