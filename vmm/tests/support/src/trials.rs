@@ -25,14 +25,6 @@ impl<E: Display> From<E> for Failed {
     }
 }
 
-impl Failed {
-    /// The reason.
-    pub fn message(&self) -> &str {
-        let (Self::Because(reason) | Self::Skipped(reason)) = self;
-        reason
-    }
-}
-
 /// The end of a test that may be skipped, or that fails by panics alone.
 pub trait Verdict {
     /// The end as a result.
@@ -59,11 +51,6 @@ pub fn skip<T>(reason: impl Display) -> Result<T, Failed> {
 /// Ends a test that lacks what it needs.
 pub fn needs<T, E: Display>(needed: Result<T, E>) -> Result<T, Failed> {
     needed.or_else(skip)
-}
-
-/// Ends a test that cannot be made in the emulated machine of `just test-nested`, if this is one.
-pub fn not_nested(reason: &str) -> Check {
-    if crate::nested() { skip(format_args!("not in an emulated machine: {reason}")) } else { Ok(()) }
 }
 
 /// A trial with a name of its own.
