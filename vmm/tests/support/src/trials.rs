@@ -43,14 +43,9 @@ impl Verdict for Check {
     }
 }
 
-/// Ends a test that cannot be made here: `reason` says what is missing.
+/// Ends a test that cannot be made here: `reason` says what is missing, such as the error of something that it needs.
 pub fn skip<T>(reason: impl Display) -> Result<T, Failed> {
     Err(Failed::Skipped(reason.to_string()))
-}
-
-/// Ends a test that lacks what it needs.
-pub fn needs<T, E: Display>(needed: Result<T, E>) -> Result<T, Failed> {
-    needed.or_else(skip)
 }
 
 /// A trial with a name of its own.
