@@ -77,20 +77,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_is_done_once_and_results_are_in_order() {
-        for range in [0..0, 5..6, 2..1024, 0..LEAST_EACH, 0..2 * LEAST_EACH + 1] {
-            for threads in [0, 1, 2, 3, 64] {
-                let pieces = pieces(range.clone(), threads);
-                assert!(pieces.len() as u32 <= threads.max(1), "{pieces:?}");
-                let all: Vec<u32> = pieces.into_iter().flatten().collect();
-                assert_eq!(all, range.clone().collect::<Vec<_>>(), "on {threads} threads");
-            }
-            let done = each(range.clone(), |number| Ok(number * 2)).unwrap();
-            assert_eq!(done, range.map(|number| number * 2).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
     fn the_error_of_the_lowest_number_is_told() {
         let fails = |number: u32| match number {
             30.. => Err(RunError::usage(format!("number {number}"))),

@@ -12,7 +12,7 @@ use haltkick_hypercalls::{
 };
 
 use super::file::{Image, parse};
-use super::made::{SMALL_OBJECT, archive_header};
+use super::made::{SMALL_ARCHIVE, SMALL_OBJECT, archive_header};
 use super::object::{FILE_PREFIX, Wanted};
 use super::sites::word;
 use crate::host::text::printable;
@@ -428,6 +428,7 @@ fn symbols_that_share_a_long_name_take_little_memory() {
 
 #[test]
 fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
+    Edited(SMALL_ARCHIVE.to_vec()).linked().expect("it is right, too");
     let linked = object().linked().expect("it is right");
     let unlock = linked.objects[0].functions[1].expect("it has one");
     // Its data lie where the header says where the sections' headers are, and the addend is such that the address of

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -56,17 +56,17 @@ fn spin(time: Duration) {
 const STARTING: u32 = 24;
 
 /// Counts of what vCPUs that start have done so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// They are in the midst of their start.
-    starting: AtomicU32,
+    starting: u32,
     /// The most that were at the same time.
-    most_starting: AtomicU32,
-    said: AtomicU32,
+    most_starting: u32,
+    said: u32,
     /// They have gone on after that.
-    went_on: AtomicU32,
+    went_on: u32,
     /// The least number that had said so when one went on.
-    least_said: AtomicU32,
+    least_said: u32,
 }
 
 /// How a vCPU starts.
@@ -83,30 +83,31 @@ enum Manner {
 }
 
 /// The vCPU `id`: number 0 boots first, each takes a moment to start.
-fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
+fn vcpu(id: u32, manner: Manner, seen: &Arc<Mutex<Seen>>) -> Vcpu {
     let (seen, mut step) = (Arc::clone(seen), if id == 0 { 0 } else { 1 });
     let run = move || {
         spin(Duration::from_micros(50));
         step += 1;
+        let mut seen = seen.lock().expect("nobody panics with it");
         Ok(match (step, manner) {
             (1, _) => Exit::Booted,
             (2, _) => {
-                let starting = seen.starting.fetch_add(1, Ordering::SeqCst) + 1;
-                seen.most_starting.fetch_max(starting, Ordering::SeqCst);
+                seen.starting += 1;
+                seen.most_starting = seen.most_starting.max(seen.starting);
                 // Out and in again, as if its slice had ended.
                 Exit::Interrupted
             }
             (3, Manner::Leaves) => Exit::Left,
             (_, Manner::Silent) => Exit::Yield(None),
             (3, _) => {
-                seen.starting.fetch_sub(1, Ordering::SeqCst);
-                seen.said.fetch_add(1, Ordering::SeqCst);
+                seen.starting -= 1;
+                seen.said += 1;
                 Exit::Started
             }
             _ => {
                 if step == 4 {
-                    seen.least_said.fetch_min(seen.said.load(Ordering::SeqCst), Ordering::SeqCst);
-                    seen.went_on.fetch_add(1, Ordering::SeqCst);
+                    seen.least_said = seen.least_said.min(seen.said);
+                    seen.went_on += 1;
                 }
                 if manner == Manner::SaysItAgain && step % 2 == 0 { Exit::Started } else { Exit::Yield(None) }
             }
@@ -116,25 +117,22 @@ fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
 }
 
 /// Runs a guest whose last vCPU has this manner until `until` says so. What was seen, whether that came about, and where the vCPUs were.
-fn start(sched: Sched, manner: Manner, until: impl Fn(&Seen) -> bool) -> (Arc<Seen>, bool, Vec<Where>) {
+fn start(sched: Sched, manner: Manner, until: impl Fn(Seen) -> bool) -> (Seen, bool, Vec<Where>) {
     let ground = Ground::new(Clock::Host);
     let memory = Memory::new(LARGE_PAGE * 3, STARTING, 0, 0).expect("a few pages");
     let mut guest = ground.guest_of_our_own(&memory, sched == Sched::Vmm);
     guest.starts = Starts::said_by(STARTING);
     let guests = [guest];
-    let seen = Arc::new(Seen { least_said: AtomicU32::new(u32::MAX), ..Seen::default() });
+    let seen = Arc::new(Mutex::new(Seen { least_said: u32::MAX, ..Seen::default() }));
     let manner_of = |id| if id + 1 == STARTING { manner } else { Manner::Plain };
     let vcpus = vec![(0..STARTING).map(|id| vcpu(id, manner_of(id), &seen)).collect()];
     // No slice ends here, however busy the host is.
     let rules = Rules { sched, slice: Duration::from_secs(100), ..Rules::default() };
-    let (scheduler, came_about) = run_until(rules, &guests, vcpus, |_| until(&seen));
+    let look = || *seen.lock().expect("as above");
+    let (scheduler, came_about) = run_until(rules, &guests, vcpus, |_| until(look()));
     let finished = scheduler.finish();
     assert_eq!(finished.len(), STARTING as usize, "vCPUs are missing");
-    (seen, came_about, finished.iter().map(|vcpu| vcpu.whereabouts.at).collect())
-}
-
-fn count(of: &AtomicU32) -> u32 {
-    of.load(Ordering::SeqCst)
+    (look(), came_about, finished.iter().map(|vcpu| vcpu.whereabouts.at).collect())
 }
 
 #[test]
@@ -146,9 +144,9 @@ fn few_vcpus_start_at_a_time_and_none_works_before_all_have() {
             (Manner::SaysItAgain, STARTING, 2),
             (Manner::Leaves, STARTING - 1, 3),
         ] {
-            let (seen, all_went_on, places) = start(sched, manner, |seen| count(&seen.went_on) == all);
-            assert!(all_went_on && count(&seen.most_starting) <= most, "{sched:?}: {seen:?}");
-            assert_eq!(count(&seen.least_said), all, "{sched:?}");
+            let (seen, all_went_on, places) = start(sched, manner, |seen| seen.went_on == all);
+            assert!(all_went_on && seen.most_starting <= most, "{sched:?}: {seen:?}");
+            assert_eq!(seen.least_said, all, "{sched:?}");
             assert!(manner != Manner::Leaves || places.last() == Some(&Where::Left), "{sched:?}");
         }
     }
@@ -157,10 +155,10 @@ fn few_vcpus_start_at_a_time_and_none_works_before_all_have() {
 #[test]
 fn a_guest_with_a_silent_vcpu_waits_and_ends_when_told() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let all_others_said = |seen: &Seen| count(&seen.said) == STARTING - 1;
+        let all_others_said = |seen: Seen| seen.said == STARTING - 1;
         let (seen, came_about, places) = start(sched, Manner::Silent, all_others_said);
         assert!(came_about, "{sched:?}: {seen:?}");
-        assert_eq!(count(&seen.went_on), 0, "{sched:?}");
+        assert_eq!(seen.went_on, 0, "{sched:?}");
         assert!(places.iter().all(|at| *at != Where::NotStarted), "{sched:?}: {places:?}");
         // Most wait for their turns to start.
         start(sched, Manner::Silent, |_| true);
