@@ -1,4 +1,4 @@
-//! Descheduling on purpose, and what limits it: grace, the end of the slice, directed yields.
+//! Descheduling on purpose, and what limits it: the end of the slice, directed yields.
 //! At named points of the slow paths exclusion and progress must survive each. A vCPU that waits for one lock while it holds another
 //! counts as a holder: others wait for it.
 
