@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_why_there_was_no_run_is_the_rest_of_its_line() {
+    fn the_reason_for_no_run_is_the_rest_of_its_line() {
         let memory = Memory::new(5 << 20, 2, 0, 0).unwrap();
         let told = take_down("error so it goes", &mut Said::default(), &memory, 0, Instant::now());
         assert_eq!(told.as_deref(), Some("so it goes"));
