@@ -105,17 +105,15 @@ fn the_vcpu_that_boots_the_guest_has_its_turns_like_the_others() {
 }
 
 #[apply(trial)]
-fn work_is_timed_on_every_vcpu_that_runs_long_enough() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = done(&config().sched(sched).form("none", false));
-        let timed = outcome.work.iter().flatten().count();
-        assert_eq!(timed, outcome.work.len(), "vCPUs that timed their work");
-        // A twelfth of the work per section is what a wrong rate looks like; a host's other guests may take half.
-        let promised = config().work_rate(outcome.work_rate / 12).sched(sched);
-        let off = done(&promised);
-        let speeds: Vec<f64> = off.work.iter().flatten().map(|speed| speed.over_promised).collect();
-        assert!(speeds.iter().all(|speed| *speed > 3.0), "{speeds:?} of a twelfth of the work");
-    }
+fn work_is_timed_on_every_vcpu_that_runs_long_enough(sched: Sched) {
+    let outcome = done(&config().sched(sched).form("none", false));
+    let timed = outcome.work.iter().flatten().count();
+    assert_eq!(timed, outcome.work.len(), "vCPUs that timed their work");
+    // A twelfth of the work per section is what a wrong rate looks like; a host's other guests may take half.
+    let promised = config().work_rate(outcome.work_rate / 12).sched(sched);
+    let off = done(&promised);
+    let speeds: Vec<f64> = off.work.iter().flatten().map(|speed| speed.over_promised).collect();
+    assert!(speeds.iter().all(|speed| *speed > 3.0), "{speeds:?} of a twelfth of the work");
 }
 
 #[apply(trial)]
@@ -174,24 +172,22 @@ fn a_window_doubles_until_enough_sections_are_done_in_it() {
 }
 
 #[apply(trial)]
-fn threads_that_somebody_moves_off_their_cpus_are_noticed() -> Check {
+fn threads_that_somebody_moves_off_their_cpus_are_noticed(sched: Sched) -> Check {
     if allowed_cpus().len() < 2 {
         return skip("there is one CPU");
     }
     let (first, second) = (allowed_cpus()[0], allowed_cpus()[1]);
-    for sched in [Sched::Vmm, Sched::Host] {
-        let config = config().cpus(vec![first]).vcpus(2).sched(sched);
-        assert!(done(&config).pinning_lost.is_none(), "noticed where nobody moved anything");
-        let done = AtomicBool::new(false);
-        let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| move_threads(first, second, &done));
-            let outcome = start(&config);
-            done.store(true, Ordering::Relaxed);
-            outcome
-        })?;
-        let lost = outcome.pinning_lost.unwrap_or_else(|| panic!("not noticed under {sched:?}"));
-        assert!(lost.contains(&format!("[{first}]")) && lost.contains(&format!("[{second}]")), "{lost}");
-    }
+    let config = config().cpus(vec![first]).vcpus(2).sched(sched);
+    assert!(done(&config).pinning_lost.is_none(), "noticed where nobody moved anything");
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| move_threads(first, second, &done));
+        let outcome = start(&config);
+        done.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    let lost = outcome.pinning_lost.unwrap_or_else(|| panic!("not noticed under {sched:?}"));
+    assert!(lost.contains(&format!("[{first}]")) && lost.contains(&format!("[{second}]")), "{lost}");
     Ok(())
 }
 
