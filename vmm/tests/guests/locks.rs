@@ -25,6 +25,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) {
     }
     assert!(outcome.entered.iter().sum::<u64>() > 0, "no section was ever entered");
     assert_eq!(outcome.vcpus.len(), vcpus as usize);
+    assert_eq!(exits(&outcome, "started"), u64::from(vcpus), "each says once that it has started");
     // Sum rules of the counters: what starts early is started, what is kicked awake was kicked. A vCPU is stopped
     // where it is, so that each may have counted the one and not yet the other.
     for (part, whole) in [
