@@ -12,22 +12,12 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
     let edits = image.edits(lock, false).unwrap();
     let ours = image.locks.iter().position(|lock| lock.name == "tas").expect("there is tas");
     assert_eq!(edits.len(), image.edits(ours, false).unwrap().len());
-    for edit in &edits {
-        match edit.operation {
-            Operation::Unlock => {
-                // mov byte ptr [rdi], 0
-                assert!(
-                    matches!(edit.form, Form::Inline(_)) && edit.after[..3] == [0xc6, 0x07, 0],
-                    "{edit:?}"
-                );
-            }
-            Operation::Lock => {
-                let Form::Call(target) = edit.form else { panic!("{edit:?}") };
-                assert!(image.symbols().describe(target).starts_with("tas_sites.o: hk_lock+0x0"), "{edit:?}");
-            }
-            _ => {}
-        }
-    }
+    let first = |operation| edits.iter().find(|edit| edit.operation == operation).expect("a site");
+    let [lock, unlock] = [Operation::Lock, Operation::Unlock].map(first);
+    let Form::Call(target) = lock.form else { panic!("{lock:?}") };
+    assert!(image.symbols().describe(target).starts_with("tas_sites.o: hk_lock+0x0"), "{lock:?}");
+    // mov byte ptr [rdi], 0
+    assert!(matches!(unlock.form, Form::Inline(_)) && unlock.after[..3] == [0xc6, 0x07, 0], "{unlock:?}");
 }
 
 #[apply(trial)]
