@@ -86,8 +86,5 @@ fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() {
     let both = honest.beside([hang.name("hang")]).name("honest");
     let [honest, hang] = start_two(&both);
     assert!(honest.outcome().unwrap().acquisitions() > 0, "it did not get anywhere");
-    match hang.result {
-        Err(RunError::NoProgress(_)) => {}
-        other => panic!("{other:?}"),
-    }
+    assert!(matches!(hang.result, Err(RunError::NoProgress(_))), "{:?}", hang.result);
 }
