@@ -20,8 +20,8 @@ use crate::host::text::printable;
 const SECTION_HEADER_BYTES: usize = 64;
 const SEGMENT_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
-/// Offset in the file's header of its order of bytes, its type, its machine and its entry; of the place and the number of its section headers and of its
-/// segments' headers; and of the number of the section that has the names of sections.
+/// Offset in the file's header of its order of bytes, its type, its machine and its entry; of the place and the number of its section
+/// headers and of its segments' headers; and of the number of the section that has the names of sections.
 const ORDER: usize = 5;
 const TYPE: usize = 16;
 const MACHINE: usize = 18;
