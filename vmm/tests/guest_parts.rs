@@ -73,29 +73,20 @@ fn logarithms_and_powers_are_those_of_floating_point() {
 const PAIR: u64 = 128;
 const LINE: u64 = 64;
 
-fn symbols() -> Vec<(String, u64, u64)> {
-    let file = object::File::parse(Image::embedded_elf()).expect("the image is an ELF file");
-    let symbol = |symbol: object::Symbol<'_, '_>| {
-        (symbol.name().unwrap_or_default().to_owned(), symbol.address(), symbol.size())
-    };
-    file.symbols().map(symbol).collect()
-}
-
-fn address_of(symbols: &[(String, u64, u64)], name: &str) -> u64 {
-    symbols.iter().find(|symbol| symbol.0 == name).unwrap_or_else(|| panic!("the image has {name}")).1
-}
-
 /// The optimiser shrinks a padded static to what is used of it, keeps its alignment, and puts a neighbour behind it.
 #[test]
 fn statics_that_several_vcpus_write_have_their_lines_for_themselves() {
-    let symbols = symbols();
-    let hot = address_of(&symbols, "__haltkick_hot_start")..address_of(&symbols, "__haltkick_hot_end");
-    let within: Vec<_> = symbols.iter().filter(|symbol| hot.contains(&symbol.1) && symbol.2 > 0).collect();
-    for (name, address, size) in &within {
-        assert!(address % PAIR == 0 && size % PAIR == 0, "{name}: {size} bytes at {address:#x}");
+    let file = object::File::parse(Image::embedded_elf()).expect("the image is an ELF file");
+    let place = |name| file.symbol_by_name(name).unwrap_or_else(|| panic!("the image has {name}")).address();
+    let hot = place("__haltkick_hot_start")..place("__haltkick_hot_end");
+    let is_within = |symbol: &object::Symbol<'_, '_>| hot.contains(&symbol.address()) && symbol.size() > 0;
+    let within: Vec<_> = file.symbols().filter(is_within).collect();
+    for symbol in &within {
+        let (name, address, size) = (symbol.name(), symbol.address(), symbol.size());
+        assert!(address % PAIR == 0 && size % PAIR == 0, "{name:?}: {size} bytes at {address:#x}");
     }
     for expected in ["TURN", "TAKEN", "DONE", "TABLE", "INSTANCES"] {
-        let found = within.iter().any(|symbol| symbol.0.contains(expected));
+        let found = within.iter().any(|symbol| symbol.name().is_ok_and(|name| name.contains(expected)));
         assert!(found, "{expected} is not among the hot statics");
     }
 }

@@ -9,6 +9,7 @@ mod idle;
 #[path = "../src/machine/invalidate/line.rs"]
 mod line;
 #[path = "../src/sched/sleepers.rs"]
+#[expect(dead_code, reason = "what concerns one thread alone is tested where it is used")]
 mod sleepers;
 
 /// Loom's atomics, which the sources take for theirs.
@@ -62,23 +63,6 @@ fn beside<T: Send + Sync + 'static, R: 'static>(
     thread::spawn(move || run(&shared))
 }
 
-/// One vCPU, which is awake where its box is.
-fn one() -> Arc<Sleepers<u32>> {
-    Arc::new(Sleepers::new(1))
-}
-
-#[test]
-fn a_kick_takes_out_who_sleeps_and_nobody_else() {
-    loom::model(|| {
-        let sleepers = Sleepers::new(2);
-        assert_eq!(sleepers.put(0, Box::new('a')), None);
-        assert_eq!(sleepers.put(1, Box::new('b')), None);
-        assert_eq!(sleepers.kick(1).as_deref(), Some(&'b'));
-        assert_eq!(sleepers.len(), 2);
-        assert_eq!(sleepers.into_sleepers().map(|task| *task).collect::<Vec<_>>(), ['a']);
-    });
-}
-
 #[test]
 fn a_kick_at_any_moment_of_a_sleep_wakes_the_sleeper() {
     loom::model(|| {
@@ -125,7 +109,7 @@ fn the_last_of_two_kicks_for_one_sleep_counts_too() {
 #[test]
 fn a_kick_of_a_vcpu_that_is_looked_at_wakes_it() {
     loom::model(|| {
-        let sleepers = one();
+        let sleepers = Arc::new(Sleepers::new(1));
         assert_eq!(sleepers.put(0, Box::new(7)), None);
         let kicker = beside(&sleepers, |sleepers| sleepers.kick(0));
         let mut awake = None;
@@ -282,26 +266,19 @@ impl Invalidated {
     }
 }
 
-/// Serves this many requests while the vCPU runs this often.
-fn all_are_served(requests: u32, runs: usize, preemptions: usize) {
-    let mut most = loom::model::Builder::new();
-    most.preemption_bound = Some(preemptions);
-    most.check(move || {
-        let vcpu = Invalidated::new();
-        let others: Vec<_> = (0..requests).map(|_| beside(&vcpu, Invalidated::request)).collect();
-        let mut cached = true;
-        (0..runs).for_each(|_| vcpu.run(&mut cached));
-        others.into_iter().for_each(|other| _ = other.join().unwrap());
-        assert_eq!(vcpu.acknowledged.load(Acquire), requests, "a request waits forever");
-    });
-}
-
 #[test]
-fn a_translation_is_dropped_before_its_page_is_reused() {
-    all_are_served(1, 2, 4);
-}
-
-#[test]
-fn both_of_two_requests_are_served_when_the_vcpu_leaves() {
-    all_are_served(2, 1, 3);
+fn every_request_is_served_before_its_page_is_reused() {
+    // This many requests while the vCPU runs this often: while it runs, and when it leaves.
+    for (requests, runs, preemptions) in [(1, 2, 4), (2, 1, 3)] {
+        let mut most = loom::model::Builder::new();
+        most.preemption_bound = Some(preemptions);
+        most.check(move || {
+            let vcpu = Invalidated::new();
+            let others: Vec<_> = (0..requests).map(|_| beside(&vcpu, Invalidated::request)).collect();
+            let mut cached = true;
+            (0..runs).for_each(|_| vcpu.run(&mut cached));
+            others.into_iter().for_each(|other| _ = other.join().unwrap());
+            assert_eq!(vcpu.acknowledged.load(Acquire), requests, "a request waits forever");
+        });
+    }
 }

@@ -10,17 +10,6 @@ use haltkick_vmm::{
 use support::{Settings, config, deschedule, ms, start_with, us, watched};
 
 #[test]
-fn what_is_no_regular_file_is_not_read() {
-    let pipe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pipe");
-    _ = std::fs::remove_file(&pipe);
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo can be run");
-    assert!(made.success());
-    // Opening it waits for a writer that never comes.
-    let message = Image::from_file(&pipe).expect_err("it is no image").to_string();
-    assert!(message.contains(&*pipe.to_string_lossy()) && message.contains("no regular file"), "{message}");
-}
-
-#[test]
 fn code_that_begins_within_a_page_is_nothing_for_threads() {
     const LOADABLE: u64 = 1;
     const EXECUTABLE: u64 = 1;

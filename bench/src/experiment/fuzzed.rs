@@ -54,6 +54,6 @@ mod tests {
 
     #[test]
     fn long_texts_take_time_in_proportion_to_their_length() {
-        super::TARGET.grow(0);
+        super::TARGET.grow();
     }
 }

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use haltkick_fuzzing::Random;
-use haltkick_vmm::{
-    Deschedule, Guest, HowOften, Image, Ours, PvBackend, Ring, Rules, Run, Sched, Share, System, Target,
-    allowed_cpus,
-};
+use haltkick_vmm::{Deschedule, HowOften, Image, PvBackend, Ring, Run, Sched, Share, Target, allowed_cpus};
+use support::{Settings as _, deschedule, forms_of, ms, us};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -90,72 +88,45 @@ fn cpus(most: usize) -> Vec<u32> {
 }
 
 fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
-    let (lock, pv) = dice.one(&forms(image));
+    // Those that guard sections.
+    let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
+    let (lock, pv) = dice.one(&forms_of(locks));
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
     let cpus = cpus(1 + dice.below(4) as usize);
-    let ratio = dice.one(&[1, 2, 4, 8]);
+    let vcpus = dice.one(&[1, 2, 4, 8]) * cpus.len() as u32;
     let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS));
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
-    let is_dense = !dice.one_in(3);
+    let (is_dense, by_vmm) = (!dice.one_in(3), sched == Sched::Vmm);
     // The order of what is drawn is part of what a number stands for.
-    let rules = Rules {
-        sched,
-        slice: Duration::from_micros(dice.one(&[200, 500, 1_000, 4_000])),
-        grace: Duration::from_micros(if sched == Sched::Vmm { dice.one(&[0, 0, 100]) } else { 0 }),
-        kick_yields: sched == Sched::Vmm && dice.one_in(4),
-        ..Rules::default()
-    };
-    let mut ours = Ours {
-        lock: lock.clone(),
-        patch: !dice.one_in(4),
-        preempted_hint: !dice.one_in(4),
-        spin_threshold: Duration::from_micros(dice.one(&[5, 20, 100])),
-        ..Ours::default()
-    };
-    // It goes with one guest only.
-    let deschedule = (hostile.is_none() && dice.one_in(2)).then(|| injection(dice));
-    ours.lock_count = dice.one(&[1, 1, 1, 3, 16]);
-    ours.hold = Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) });
-    ours.think = Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] }));
-    let honest = Guest {
-        vcpus: ratio * cpus.len() as u32,
-        pv,
-        seed: number,
-        system: System::Ours(ours),
-        ..Guest::default()
-    };
-    let run = Run {
-        cpus,
-        pv_backend: PvBackend::Vmm,
-        rules,
-        deschedule,
-        warmup: Duration::from_millis(2),
-        window: Duration::from_millis(if is_dense { 2_000 } else { 400 }),
-        watchdog: Some(PATIENCE),
-        guests: with_beside(honest, hostile),
-        ..Run::default()
-    };
+    let honest = Run::default()
+        .seed(number)
+        .cpus(cpus)
+        .vcpus(vcpus)
+        .form(lock.clone(), pv)
+        .pv_backend(PvBackend::Vmm)
+        .sched(sched)
+        .slice(us(dice.one(&[200, 500, 1_000, 4_000])))
+        .grace(us(if by_vmm { dice.one(&[0, 0, 100]) } else { 0 }))
+        .kick_yields(by_vmm && dice.one_in(4))
+        .patch(!dice.one_in(4))
+        .preempted_hint(!dice.one_in(4))
+        .spin_threshold(us(dice.one(&[5, 20, 100])))
+        // It goes with one guest only.
+        .deschedule((hostile.is_none() && dice.one_in(2)).then(|| injection(dice)))
+        .lock_count(dice.one(&[1, 1, 1, 3, 16]))
+        .hold(Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) }))
+        .think(Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] })))
+        .warmup(ms(2))
+        .window(ms(if is_dense { 2_000 } else { 400 }))
+        .watchdog(PATIENCE);
     let group = format!("{lock} {}", if pv { "pv" } else { "native" });
-    Case { group, run, attack: hostile, is_always_busy: false }
+    Case { group, run: with_beside(honest, hostile), attack: hostile, is_always_busy: false }
 }
 
 fn injection(dice: &mut Dice) -> Deschedule {
-    Deschedule {
-        target: dice.one(&[Target::Holder, Target::Head, Target::Waiter, Target::Random]),
-        how_often: HowOften::PerSecond(dice.one(&[20.0, 200.0, 1_000.0])),
-        length: Duration::from_micros(dice.one(&[50, 500, 3_000])),
-        at: None,
-    }
-}
-
-/// Every form of every lock that guards sections.
-fn forms(image: &Image) -> Vec<(String, bool)> {
-    let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
-    let forms = locks.flat_map(|lock| {
-        let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
-        forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))
-    });
-    forms.collect()
+    let target = dice.one(&[Target::Holder, Target::Head, Target::Waiter, Target::Random]);
+    let how_often = HowOften::PerSecond(dice.one(&[20.0, 200.0, 1_000.0]));
+    deschedule(target, how_often, us(dice.one(&[50, 500, 3_000])), None)
 }
 
 fn attack(dice: &mut Dice, number: u64) -> Case {
@@ -167,40 +138,27 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
     let vcpus = dice.one(&[1, 2, 2, 4]) * cpus.len() as u32;
     let pv_backend = dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]);
     let share = if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu };
-    let ours = Ours { lock: "tas".into(), ..Ours::default() };
-    let honest = Guest { vcpus, seed: number, system: System::Ours(ours), ..Guest::default() };
-    let run = Run {
-        cpus,
-        rules: Rules { sched, share, ..Rules::default() },
-        ring,
-        pv_backend,
-        warmup: Duration::from_millis(2),
-        window: Duration::from_millis(80),
-        watchdog: Some(if attack.workload == NEVER_STARTS.workload {
-            Duration::from_secs(1)
-        } else {
-            PATIENCE
-        }),
-        guests: with_beside(honest, Some(attack)),
-        ..Run::default()
-    };
+    let honest = Run::default()
+        .seed(number)
+        .cpus(cpus)
+        .vcpus(vcpus)
+        .lock("tas")
+        .sched(sched)
+        .share(share)
+        .ring(ring)
+        .pv_backend(pv_backend)
+        .warmup(ms(2))
+        .window(ms(80))
+        .watchdog(if attack.workload == NEVER_STARTS.workload { Duration::from_secs(1) } else { PATIENCE });
     let group = format!("{} {} {ring_name}", attack.workload, name(sched));
-    Case { group, run, attack: Some(attack), is_always_busy: true }
+    Case { group, run: with_beside(honest, Some(attack)), attack: Some(attack), is_always_busy: true }
 }
 
 /// The honest guest, and one that makes `attack`.
-fn with_beside(honest: Guest, attack: Option<Attack>) -> Vec<Guest> {
-    let hostile = attack.map(|attack| Guest {
-        name: "hostile".into(),
-        pv: false,
-        system: System::Ours(Ours {
-            workload: attack.workload.into(),
-            lock: "tas".into(),
-            ..honest.ours().expect("our own guest").clone()
-        }),
-        ..honest.clone()
-    });
-    std::iter::once(Guest { name: "honest".into(), ..honest }).chain(hostile).collect()
+fn with_beside(honest: Run, attack: Option<Attack>) -> Run {
+    let hostile = |attack: Attack| honest.clone().name("hostile").workload(attack.workload);
+    let hostile = attack.map(|attack| hostile(attack).form("tas", false));
+    honest.name("honest").beside(hostile)
 }
 
 /// The choices of a run, repeatable from its number.

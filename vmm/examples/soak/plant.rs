@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Ours, Rules, Run, Sched, Share, System};
+use haltkick_vmm::{Guest, Rules, Sched, Share};
+use support::Settings as _;
 
 use crate::case::{Attack, Case, Kind};
 
@@ -79,11 +80,9 @@ impl Plant {
 /// Has an honest guest alone do `workload`.
 fn of_honest(case: &mut Case, workload: &str, pv: bool) {
     case.group = format!("planted {workload}");
-    let honest = case.run.guests[0].clone();
-    let (lock, workload) = ("qspinlock".into(), workload.into());
-    let ours = Ours { lock, workload, lock_count: 1, ..case.run.our(0).ours.clone() };
-    let guests = vec![Guest { pv, system: System::Ours(ours), ..honest }];
-    case.run = Run { watchdog: Some(PATIENCE), deschedule: None, guests, ..case.run.clone() };
+    case.run.guests.truncate(1);
+    case.run.deschedule = None;
+    case.run = case.run.clone().form("qspinlock", pv).workload(workload).lock_count(1);
 }
 
 fn lose_kicks(case: &mut Case) {
@@ -97,14 +96,8 @@ fn lose_kicks(case: &mut Case) {
 fn halve_the_share(case: &mut Case) {
     beside(case, "selftest-feeder");
     case.run.rules = Rules { sched: Sched::Vmm, share: Share::Vcpu, ..case.run.rules };
-    let honest = case.run.guests[0].clone();
-    for other in &mut case.run.guests[1..] {
-        let Guest { name, system, .. } = other.clone();
-        *other = Guest { vcpus: 3 * honest.vcpus, name, ..honest.clone() };
-        if let (Some(ours), System::Ours(before)) = (other.ours_mut(), system) {
-            ours.workload = before.workload;
-        }
-    }
+    let thrice = 3 * case.run.guests[0].vcpus;
+    case.run.guests[1..].iter_mut().for_each(|other| other.vcpus = thrice);
 }
 
 fn beside(case: &mut Case, workload: &'static str) {

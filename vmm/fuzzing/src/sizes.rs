@@ -19,16 +19,15 @@ const BYTES: &[u8] = b"[{(\"'a0,.=#- \n\\";
 const LINES: usize = 16;
 
 impl Target {
-    /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. `head` bytes of each
-    /// seed stand before that. HALTKICK_FUZZ_KIB says how long the shorter ones are, of which the longer ones are four times.
-    /// Panics where time grows faster than length.
-    pub fn grow(&self, head: usize) {
+    /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. HALTKICK_FUZZ_KIB says
+    /// how long the shorter ones are, of which the longer ones are four times. Panics where time grows faster than length.
+    pub fn grow(&self) {
         let bytes = given("HALTKICK_FUZZ_KIB").unwrap_or(KIB) as usize * 1024;
         let mut shapes = 0;
-        for (number, seed) in (self.seeds)().iter().enumerate().filter(|(_, seed)| seed.len() > head + 8) {
-            for (what, [start, repeated]) in shapes_of(&seed[head..]) {
+        for (number, seed) in (self.seeds)().iter().enumerate().filter(|(_, seed)| seed.len() > 8) {
+            for (what, [start, repeated]) in shapes_of(seed) {
                 let took = [bytes, bytes * LONGER].map(|length| {
-                    let mut input = [&seed[..head], start].concat();
+                    let mut input = start.to_vec();
                     input.extend(repeated.iter().cycle().take(length));
                     cpu_time_of(|| (self.execute)(&input))
                 });
@@ -83,6 +82,6 @@ mod tests {
             std::hint::black_box((0..input.len()).step_by(16).map(equal).sum::<usize>());
         };
         let seeds = || vec![b"a line of text\nanother one\n".to_vec()];
-        Target { name: "itself", most_bytes: 16, seeds, execute }.grow(0);
+        Target { name: "itself", most_bytes: 16, seeds, execute }.grow();
     }
 }

@@ -411,35 +411,28 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_followed_from_its_end_to_its_head() {
-        let memory = memory();
-        waits(&memory, 2, code(0), 1);
-        waits(&memory, 0, code(3), 0);
-        waits(&memory, 3, 0, 0);
-        assert_eq!(queue(&memory, code(3), None), order(&[2, 0, 3], true));
-        assert_eq!(queue(&memory, 0, None), None, "nobody queues");
-        // vCPU 1 was in the queue once: its node is free, whatever still stands there.
-        memory.write(NODES + 128, &code(2).to_le_bytes());
-        assert_eq!(queue(&memory, code(3), None), order(&[2, 0, 3], true));
-    }
-
-    #[test]
-    fn who_has_not_linked_up_yet_is_missed_and_that_is_told() {
-        let memory = memory();
-        waits(&memory, 2, 0, 0);
-        assert_eq!(queue(&memory, code(2), None), order(&[2], false));
-        assert_eq!(queue(&memory, code(2), Some(2)), order(&[2], true), "it says that it is the first");
-    }
-
-    #[test]
-    fn a_circle_and_codes_of_nobody_end_a_queue() {
-        let memory = memory();
-        waits(&memory, 0, code(1), 0);
-        waits(&memory, 1, code(0), 0);
-        assert_eq!(queue(&memory, code(1), None), order(&[0, 1], false));
-        assert_eq!(queue(&memory, code(VCPUS), None), order(&[], false));
-        assert_eq!(queue(&memory, 3, None), order(&[], false));
+    fn a_queue_is_followed_as_far_as_its_nodes_are_linked() {
+        let (linked, alone, circle) =
+            ([(2, code(0), 1), (0, code(3), 0), (3, 0, 0)], [(2, 0, 0)], [(0, code(1), 0), (1, code(0), 0)]);
+        for (waiters, tail, first, expected) in [
+            (&linked[..], code(3), None, order(&[2, 0, 3], true)),
+            (&linked, 0, None, None),
+            // It may be the head, or not have linked up yet.
+            (&alone, code(2), None, order(&[2], false)),
+            (&alone, code(2), Some(2), order(&[2], true)),
+            (&circle, code(1), None, order(&[0, 1], false)),
+            // Codes of nobody.
+            (&circle, code(VCPUS), None, order(&[], false)),
+            (&circle, 3, None, order(&[], false)),
+        ] {
+            let memory = memory();
+            // vCPU 1 was in the queue once: unless it waits its node is free, whatever still stands there.
+            memory.write(NODES + 128, &code(2).to_le_bytes());
+            waiters.iter().for_each(|&(vcpu, next, locked)| waits(&memory, vcpu, next, locked));
+            assert_eq!(queue(&memory, tail, first), expected, "{waiters:?}, {tail}, {first:?}");
+        }
         // Nodes beyond the memory and beyond all addresses belong to no vCPU.
+        let memory = memory();
         for address in [memory.size(), u64::MAX] {
             memory.control().queues.nodes.store(address, Ordering::Relaxed);
             memory.control().queues.in_use.store(address, Ordering::Relaxed);

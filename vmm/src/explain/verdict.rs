@@ -251,6 +251,18 @@ mod tests {
         VcpuState { vcpu: 0, at, off_ns, activity, lock, asked_ns: None, rip: None, caller: None, group: 0 }
     }
 
+    fn running(activity: &'static str) -> VcpuState {
+        vcpu(Where::Running, activity, None)
+    }
+
+    fn asleep(activity: &'static str, off_ns: u64) -> VcpuState {
+        vcpu(Where::Asleep, activity, Some(off_ns))
+    }
+
+    fn off(activity: &'static str, off_ns: u64) -> VcpuState {
+        vcpu(Where::Preempted(Activity::Holder), activity, Some(off_ns))
+    }
+
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
         let (heads, waiters) = (heads.to_vec(), waiters.to_vec());
         LockState { owner, entered: 1, heads, waiters, ..LockState::default() }
@@ -271,79 +283,60 @@ mod tests {
 
     #[test]
     fn a_holder_is_at_fault_for_what_it_does_while_others_wait() {
-        for (state, off_ns, cause) in [
-            (Where::Running, None, Cause::HolderRuns),
-            (Where::Preempted(Activity::Holder), Some(1_000_000), Cause::HolderRuns),
-            (Where::Preempted(Activity::Holder), Some(SECOND), Cause::HolderOff),
-            (Where::Asleep, Some(SECOND), Cause::HolderAsleep),
-            (Where::Left, None, Cause::HolderLeft),
+        for (holder, cause) in [
+            (running("holder"), Cause::HolderRuns),
+            (off("holder", 1_000_000), Cause::HolderRuns),
+            (off("holder", SECOND), Cause::HolderOff),
+            (asleep("holder", SECOND), Cause::HolderAsleep),
+            (vcpu(Where::Left, "holder", None), Cause::HolderLeft),
         ] {
             // The verdict is equal when the holder has not yet written that it is inside.
             for owner in [Some(1), None] {
-                let vcpus = vec![vcpu(Where::Asleep, "head", Some(SECOND)), vcpu(state, "holder", off_ns)];
-                assert_eq!(judge(vcpus, vec![lock(owner, &[0], &[])]), (cause, Some(1)), "{state:?}");
+                let vcpus = vec![asleep("head", SECOND), holder.clone()];
+                assert_eq!(judge(vcpus, vec![lock(owner, &[0], &[])]), (cause, Some(1)), "{holder:?}");
             }
         }
     }
 
     #[test]
     fn whom_locks_wait_for_in_the_end_is_named() {
-        use Where::{Asleep, Running};
-        let (second, two, off) = (Some(SECOND), Some(2 * SECOND), Where::Preempted(Activity::Holder));
+        use Cause::{Deadlock, HeadOff, HeadRuns, HolderRuns, LostWakeUp, NotReleased, Unknown};
         let at_second_lock = |vcpu| VcpuState { lock: Some(1), ..vcpu };
-        let early = VcpuState { asked_ns: second, ..vcpu(Asleep, "head", second) };
+        let early = VcpuState { asked_ns: Some(SECOND), ..asleep("head", SECOND) };
         let free = lock(None, &[1], &[0]);
         let unknown = LockState { last: Some(1), ..lock(None, &[], &[0]) };
         let word = Some(Word { address: 0, value: 0, meaning: "free".into() });
-        let left = || vec![vcpu(Running, "waiter", None), vcpu(Running, "other", None)];
-        let waits = at_second_lock(vcpu(Asleep, "waiter", second));
-        let chain = || vec![vcpu(Asleep, "head", second), waits.clone(), vcpu(Running, "other", None)];
+        let left = || vec![running("waiter"), running("other")];
+        let waits = at_second_lock(asleep("waiter", SECOND));
+        let chain = || vec![asleep("head", SECOND), waits.clone(), running("other")];
         let of_chain = |owner| vec![lock(Some(1), &[0], &[]), lock(owner, &[], &[1])];
-        for (vcpus, locks, expected) in [
+        let two_held = |heads: &[u32]| vec![lock(Some(0), heads, &[]), lock(Some(1), &[], &[0])];
+        for (vcpus, locks, cause, at_fault) in [
             // A holder with earlier turns is not excused by a missing one.
-            (
-                vec![early, vcpu(off, "holder", Some(SECOND / 4))],
-                vec![lock(Some(1), &[0], &[])],
-                (Cause::HolderRuns, Some(1)),
-            ),
+            (vec![early, off("holder", SECOND / 4)], vec![lock(Some(1), &[0], &[])], HolderRuns, Some(1)),
             // A sleeping head of a free lock was not kicked.
             (
-                vec![vcpu(Asleep, "waiter", two), vcpu(Asleep, "head", second)],
+                vec![asleep("waiter", 2 * SECOND), asleep("head", SECOND)],
                 vec![free.clone()],
-                (Cause::LostWakeUp, Some(1)),
+                LostWakeUp,
+                Some(1),
             ),
-            (
-                vec![vcpu(Asleep, "waiter", second), vcpu(Running, "head", None)],
-                vec![free],
-                (Cause::HeadRuns, Some(1)),
-            ),
-            (vec![vcpu(off, "head", second)], vec![lock(None, &[0], &[])], (Cause::HeadOff, Some(0))),
+            (vec![asleep("waiter", SECOND), running("head")], vec![free], HeadRuns, Some(1)),
+            (vec![off("head", SECOND)], vec![lock(None, &[0], &[])], HeadOff, Some(0)),
             // Without any lock the longest sleeper is named.
-            (
-                vec![vcpu(Asleep, "other", second), vcpu(Asleep, "other", two)],
-                vec![],
-                (Cause::LostWakeUp, Some(1)),
-            ),
-            (vec![vcpu(Running, "other", None)], vec![], (Cause::Unknown, None)),
+            (vec![asleep("other", SECOND), asleep("other", 2 * SECOND)], vec![], LostWakeUp, Some(1)),
+            (vec![running("other")], vec![], Unknown, None),
             // A lock of unknown state was not released by the last inside, unless its word says that it is free.
-            (left(), vec![unknown.clone()], (Cause::NotReleased, Some(1))),
-            (left(), vec![LockState { word, ..unknown }], (Cause::HeadRuns, Some(0))),
+            (left(), vec![unknown.clone()], NotReleased, Some(1)),
+            (left(), vec![LockState { word, ..unknown }], HeadRuns, Some(0)),
             // Holders that wait for each other, and a chain that ends: vCPU 1 holds what vCPU 0 waits for.
-            (
-                vec![waits.clone(), vcpu(Running, "head", None)],
-                vec![lock(Some(0), &[1], &[]), lock(Some(1), &[], &[0])],
-                (Cause::Deadlock, Some(0)),
-            ),
-            (
-                vec![waits.clone(), at_second_lock(vcpu(Running, "holder", None))],
-                vec![lock(Some(0), &[], &[]), lock(Some(1), &[], &[0])],
-                (Cause::HolderRuns, Some(1)),
-            ),
+            (vec![waits.clone(), running("head")], two_held(&[1]), Deadlock, Some(0)),
+            (vec![waits.clone(), at_second_lock(running("holder"))], two_held(&[]), HolderRuns, Some(1)),
             // An owner that waits for another lock is not blamed.
-            (chain(), of_chain(None), (Cause::LostWakeUp, Some(1))),
-            (chain(), of_chain(Some(2)), (Cause::HolderRuns, Some(2))),
+            (chain(), of_chain(None), LostWakeUp, Some(1)),
+            (chain(), of_chain(Some(2)), HolderRuns, Some(2)),
         ] {
-            assert_eq!(judge(vcpus.clone(), locks), expected, "{vcpus:?}");
+            assert_eq!(judge(vcpus.clone(), locks), (cause, at_fault), "{vcpus:?}");
         }
         assert_eq!(judged(chain(), of_chain(None)).lock, Some(1), "the lock at the chain's end");
     }

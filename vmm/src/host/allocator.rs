@@ -20,7 +20,7 @@ impl OrGivesUp {
     fn given(&self, pointer: *mut u8) -> *mut u8 {
         // A constant-initialised cell without a destructor, which allocates nothing.
         #[cfg(test)]
-        counted::count(|counted| counted.allocations += 1);
+        counted::count(counted::Counted::Allocation);
         if pointer.is_null() { self.give_up() } else { pointer }
     }
 
@@ -63,45 +63,28 @@ unsafe impl GlobalAlloc for OrGivesUp {
 #[cfg(test)]
 pub(crate) mod counted {
     use std::cell::Cell;
-    use std::ops::Sub;
 
-    /// Counts of one thread, so far or between two moments.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Counted {
-        pub(crate) mutexes: u64,
-        /// Readings of CLOCK_MONOTONIC.
-        pub(crate) clocks: u64,
-        /// Readings of the time stamp counter.
-        pub(crate) counters: u64,
-        pub(crate) allocations: u64,
-    }
-
-    impl Sub for Counted {
-        type Output = Self;
-
-        fn sub(self, before: Self) -> Self {
-            Self {
-                mutexes: self.mutexes - before.mutexes,
-                clocks: self.clocks - before.clocks,
-                counters: self.counters - before.counters,
-                allocations: self.allocations - before.allocations,
-            }
-        }
+    /// What is counted, and its place among the counts.
+    pub(crate) enum Counted {
+        Mutex,
+        /// A reading of CLOCK_MONOTONIC.
+        Clock,
+        /// A reading of the time stamp counter.
+        Counter,
+        Allocation,
     }
 
     thread_local! {
-        static COUNTED: Cell<Counted> = const {
-            Cell::new(Counted { mutexes: 0, clocks: 0, counters: 0, allocations: 0 })
-        };
+        static COUNTED: Cell<[u64; 4]> = const { Cell::new([0; 4]) };
     }
 
-    pub(crate) fn count(change: impl FnOnce(&mut Counted)) {
+    pub(crate) fn count(one: Counted) {
         let mut counted = COUNTED.get();
-        change(&mut counted);
+        counted[one as usize] += 1;
         COUNTED.set(counted);
     }
 
-    pub(crate) fn by_this_thread() -> Counted {
+    pub(crate) fn by_this_thread() -> [u64; 4] {
         COUNTED.get()
     }
 

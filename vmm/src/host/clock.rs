@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+#[cfg(test)]
+use crate::host::allocator::counted;
+
 pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -14,7 +17,7 @@ pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     #[cfg(test)]
-    super::allocator::counted::count(|counted| counted.clocks += 1);
+    counted::count(counted::Counted::Clock);
     nanoseconds(ClockId::Monotonic)
 }
 
@@ -24,7 +27,7 @@ pub(crate) fn process_cpu_time() -> Duration {
 
 pub(crate) fn read_tsc() -> u64 {
     #[cfg(test)]
-    super::allocator::counted::count(|counted| counted.counters += 1);
+    counted::count(counted::Counted::Counter);
     #[expect(unsafe_code, reason = "an instruction without a safe form")]
     // SAFETY: every x86-64 CPU that has KVM has a TSC, and Linux lets user space read it.
     unsafe {

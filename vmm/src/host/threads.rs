@@ -7,12 +7,14 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+#[cfg(test)]
+use crate::host::allocator::counted;
 use crate::host::cpus;
 use crate::host::error::RunError;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
-    super::allocator::counted::count(|counted| counted.mutexes += 1);
+    counted::count(counted::Counted::Mutex);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,20 +75,6 @@ fn pieces(range: Range<u32>, threads: u32) -> Vec<Range<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_number_is_done_once_and_results_are_in_order() {
-        for range in [0..0, 5..6, 2..1024, 0..LEAST_EACH, 0..2 * LEAST_EACH + 1] {
-            for threads in [0, 1, 2, 3, 64] {
-                let pieces = pieces(range.clone(), threads);
-                assert!(pieces.len() as u32 <= threads.max(1), "{pieces:?}");
-                let all: Vec<u32> = pieces.into_iter().flatten().collect();
-                assert_eq!(all, range.clone().collect::<Vec<_>>(), "on {threads} threads");
-            }
-            let done = each(range.clone(), |number| Ok(number * 2)).unwrap();
-            assert_eq!(done, range.map(|number| number * 2).collect::<Vec<_>>());
-        }
-    }
 
     #[test]
     fn the_error_of_the_lowest_number_is_told() {

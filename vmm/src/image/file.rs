@@ -10,7 +10,7 @@ use haltkick_hypercalls::{
     LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{Endianness, elf};
+use object::{LittleEndian, elf};
 
 use crate::host::error::RunError;
 use crate::host::input;
@@ -231,12 +231,11 @@ fn parsed(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, String> {
     const NOT_AN_IMAGE: &str =
         "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
     let bytes = &*elf;
-    let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| NOT_AN_IMAGE)?;
-    let endian = header.endian().map_err(|_| NOT_AN_IMAGE)?;
+    let header = elf::FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| NOT_AN_IMAGE)?;
     // A big-endian file would be read partly in its own byte order and partly as x86-64's.
-    let is_little = endian == Endianness::Little;
+    let endian = header.endian().map_err(|_| NOT_AN_IMAGE)?;
     let (machine, kind) = (header.e_machine.get(endian), header.e_type.get(endian));
-    if !is_little || machine != elf::EM_X86_64 || kind != elf::ET_EXEC {
+    if machine != elf::EM_X86_64 || kind != elf::ET_EXEC {
         return Err(NOT_AN_IMAGE.into());
     }
     let headers = header.program_headers(endian, bytes).map_err(|_| "has broken program headers")?;
@@ -244,10 +243,10 @@ fn parsed(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, String> {
         return Err(format!("has {} segments: {MOST_SEGMENTS} are the most", headers.len()));
     }
 
-    let note = find_note(endian, headers, bytes).ok_or("has no Haltkick note: it is not a Haltkick guest")?;
+    let note = find_note(headers, bytes).ok_or("has no Haltkick note: it is not a Haltkick guest")?;
     check_note(&note)?;
 
-    let (segments, end) = load_segments(endian, headers, bytes)?;
+    let (segments, end) = load_segments(headers, bytes)?;
     let inside = |address: u64, size: u64| {
         address >= IMAGE_BASE && address.checked_add(size).is_some_and(|last| last <= end)
     };
@@ -297,16 +296,12 @@ fn check_note(note: &ImageNote) -> Result<(), String> {
     Ok(())
 }
 
-fn find_note(
-    endian: Endianness,
-    headers: &[elf::ProgramHeader64<Endianness>],
-    bytes: &[u8],
-) -> Option<ImageNote> {
+fn find_note(headers: &[elf::ProgramHeader64<LittleEndian>], bytes: &[u8]) -> Option<ImageNote> {
     headers.iter().find_map(|header| {
-        let mut notes = header.notes(endian, bytes).ok()??;
+        let mut notes = header.notes(LittleEndian, bytes).ok()??;
         while let Ok(Some(note)) = notes.next() {
             let owner = &NOTE_OWNER[..NOTE_OWNER.len() - 1];
-            if note.name() == owner && note.n_type(endian).0 == NOTE_TYPE && note.desc().len() >= 16 {
+            if note.name() == owner && note.n_type(LittleEndian).0 == NOTE_TYPE && note.desc().len() >= 16 {
                 // Version 1 had less; what is not there is 0, and the version says so.
                 let told = [note.desc(), &[0; 24]].concat();
                 return Some(ImageNote {
@@ -323,10 +318,10 @@ fn find_note(
 
 /// The loadable segments with their zero-filled tails left out (guest memory starts zeroed), and the end of all.
 fn load_segments(
-    endian: Endianness,
-    headers: &[elf::ProgramHeader64<Endianness>],
+    headers: &[elf::ProgramHeader64<LittleEndian>],
     bytes: &[u8],
 ) -> Result<(Vec<Segment>, u64), String> {
+    let endian = LittleEndian;
     let (mut segments, mut end) = (Vec::<Segment>::new(), IMAGE_BASE);
     let mut taken: Vec<Range<u64>> = Vec::new();
     for header in headers.iter().filter(|header| header.p_type(endian) == elf::PT_LOAD) {

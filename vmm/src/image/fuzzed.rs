@@ -135,21 +135,3 @@ fn check(image: &Image, base: u64) {
     }
     _ = image.symbols().describe(start);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_small_object_and_its_archive_are_linked() {
-        for file in [SMALL_OBJECT, &SMALL_ARCHIVE[..]] {
-            let image = Image::embedded();
-            let base = image.end;
-            let linked =
-                image.with_linked(&[Wanted::bytes(Path::new("small.o"), file)]).expect("it is right");
-            check(&linked, base);
-            assert_eq!(linked.objects[0].parts.len(), 4, "code, constants, data, zeros");
-            assert_eq!(linked.events.last().map(String::as_str), Some("mine"));
-        }
-    }
-}

@@ -209,20 +209,6 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_every_lock_called_at_sites_can_be_patched() {
-        let image = Image::embedded();
-        for (index, entry) in image.locks.iter().enumerate() {
-            for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
-                let edits = image.edits(index, pv).expect("the embedded image can be patched");
-                assert_eq!(edits.len(), if has { image.sites.len() } else { 0 }, "{}", entry.name);
-            }
-        }
-        for operation in Operation::ALL {
-            assert!(image.sites.iter().any(|site| site.operation == operation), "{operation}");
-        }
-    }
-
-    #[test]
     fn code_that_branches_or_needs_stack_or_place_is_not_moved() {
         let straight = |code: &[u8]| {
             let mut image = Image::embedded();

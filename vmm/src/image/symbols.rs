@@ -436,32 +436,6 @@ mod tests {
     }
 
     #[test]
-    fn code_is_traced_to_its_source_file_and_through_what_was_inlined() {
-        let image = Image::embedded();
-        let lines = image.lines().expect("the embedded image has line information");
-        let work =
-            image.symbols().iter().find(|symbol| symbol.name == "haltkick_guest::cpu::time::work_loop");
-        let frames = lines.frames(work.expect("the work loop").address);
-        assert_eq!(frames[0].file.as_deref(), Some("guest/src/cpu/time.rs"));
-
-        let run = image
-            .symbols()
-            .iter()
-            .find(|symbol| symbol.name.ends_with("calls::lock::<haltkick_guest::lock::locks::Tas>"));
-        let run = run.expect("what a site calls to take the test-and-set lock");
-        let frames: Vec<_> =
-            (run.address..run.address + run.size).map(|address| lines.frames(address)).collect();
-        let inlined = frames.iter().find(|frames| {
-            let file = frames.first().and_then(|frame| frame.file.as_deref());
-            frames.len() > 1 && file == Some("guest/locks/src/centralized/tas.rs")
-        });
-        let inlined = inlined.expect("the lock's own code is inlined there");
-        assert!(inlined[0].function.as_deref().is_some_and(|name| name.starts_with("lock<")), "{inlined:?}");
-        let outermost = inlined.last().expect("more than one");
-        assert_eq!(outermost.file.as_deref(), Some("guest/src/lock/calls.rs"));
-    }
-
-    #[test]
     fn debug_information_is_read_while_it_is_bounded() {
         for (what, debug, is_read) in [
             ("one table for all units", units_with_tables(100, 0), true),

@@ -207,17 +207,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_free_from_the_first_look_without_an_owner() {
-        let look = LastLook::default();
-        assert_eq!(look.idle_since(0, 0, 10), None, "before any section");
-        // Looks at a section, and at the same one when it is over.
-        assert_eq!([look.idle_since(7, 3, 20), look.idle_since(7, 3, 30)], [None; 2]);
-        assert_eq!([look.idle_since(7, 0, 40), look.idle_since(7, 0, 50)], [Some(40); 2]);
-        // The next one has begun and ended between two looks.
-        assert_eq!(look.idle_since(8, 0, 60), Some(60));
-    }
-
-    #[test]
     fn scans_take_one_part_in_a_hundred_and_the_others_are_counted() {
         const SLICE_NS: u64 = 100_000;
         for (scan_ns, all_are_made) in [(500, true), (20_000, false)] {

@@ -170,25 +170,6 @@ mod tests {
     }
 
     #[test]
-    fn short_turns_set_the_timer_once_a_slice() {
-        let (mut slice, rings) = SliceTimer::simulated(SLICE, true);
-        assert!(slice.begin(1, 0), "it was never set");
-        let mut sets = 0;
-        for turn in 1..1000 {
-            // A tenth of a slice each.
-            let now_ns = turn * SLICE / 10;
-            sets += u32::from(slice.begin(now_ns, 0));
-            if rings.next_ns() <= now_ns {
-                ring(&rings);
-                let next_ns = rings.next_ns();
-                assert!(!slice.ended(now_ns));
-                sets += u32::from(rings.next_ns() != next_ns);
-            }
-        }
-        assert!(sets <= 100, "set {sets} times in 100 slices");
-    }
-
-    #[test]
     fn full_slices_follow_each_other_and_a_wait_begins_a_new_one() {
         let (mut slice, rings) = SliceTimer::simulated(SLICE, true);
         slice.begin(1, 0);

@@ -117,36 +117,7 @@ impl StartTurns {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn vcpus_start_in_turns_and_go_on_when_all_have() {
-        const VCPUS: u32 = 24;
-        for turns in [1, 3] {
-            let all = StartTurns::new(VCPUS);
-            let [at_once, most, had, least] = [0, 0, 0, VCPUS].map(AtomicU32::new);
-            thread::scope(|scope| {
-                for _ in 0..VCPUS {
-                    scope.spawn(|| {
-                        assert!(all.take());
-                        most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        thread::sleep(Duration::from_millis(1));
-                        at_once.fetch_sub(1, Ordering::SeqCst);
-                        had.fetch_add(1, Ordering::SeqCst);
-                        all.give_back();
-                        all.await_all();
-                        least.fetch_min(had.load(Ordering::SeqCst), Ordering::SeqCst);
-                    });
-                }
-                all.open(turns);
-            });
-            assert!(most.into_inner() <= turns, "more than {turns} at a time");
-            assert_eq!(least.into_inner(), VCPUS, "{turns} at a time");
-        }
-    }
 
     #[test]
     fn a_vcpu_starts_once_however_often_it_says_so() {

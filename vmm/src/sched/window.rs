@@ -134,25 +134,4 @@ mod tests {
         let never = WindowTimes::new();
         assert!(never.overlap_ns(0, u64::MAX) == 0 && !never.contains(u64::MAX - 1));
     }
-
-    const MS: u64 = 1_000_000;
-
-    fn presence(from_ms: u64, until_ms: Option<u64>) -> Presence {
-        Presence { from: Duration::from_millis(from_ms), until: until_ms.map(Duration::from_millis) }
-    }
-
-    #[test]
-    fn a_guest_is_there_before_its_window_between_its_times_and_afterwards() {
-        let window = WindowTimes::new();
-        let at = |now_ms: u64| presence(10, Some(30)).absent_until(&window, 50 * MS, now_ms * MS);
-        assert_eq!(at(5), None);
-        window.open(100 * MS);
-        assert_eq!([99, 100, 109].map(at), [None, Some(110 * MS), Some(110 * MS)]);
-        assert_eq!([110, 129].map(at), [None, None]);
-        assert_eq!([130, 149, 170].map(at), [Some(150 * MS), Some(150 * MS), Some(171 * MS)]);
-        window.close(175 * MS);
-        assert_eq!(at(180), None);
-        let (longest, window) = (Duration::from_millis(20), Duration::from_millis(50));
-        assert_eq!(presence(10, Some(30)).longest_absence(window), longest);
-    }
 }

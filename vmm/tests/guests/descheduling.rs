@@ -1,4 +1,4 @@
-//! Descheduling on purpose, and what limits it: grace, the end of the slice, directed yields.
+//! Descheduling on purpose, and what limits it: the end of the slice, directed yields.
 //! At named points of the slow paths exclusion and progress must survive each. A vCPU that waits for one lock while it holds another
 //! counts as a holder: others wait for it.
 
@@ -27,31 +27,6 @@ fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) {
         assert!(off.holder >= least, "{} ns off in {} injections", off.holder, injected.holder);
         assert!(lost.holder <= off.holder * (vcpus - 1), "{} ns lost, {} off", lost.holder, off.holder);
     }
-}
-
-#[apply(trial)]
-fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
-    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), ms(2), None);
-    // As many vCPUs as pCPUs: a vCPU is off only by injection.
-    let vcpus = config().cpus.len() as u32;
-    let outcome = done(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule));
-    let injected = outcome.injected.expect("nothing is known of what was injected");
-    assert!(injected.other > 0, "{injected:?}");
-    assert!(vcpus == 1 || outcome.acquisitions() > 0, "no vCPU was ever seen marked");
-}
-
-#[apply(trial)]
-fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() {
-    // If the grace were not charged, twice the share of the others would come of it.
-    let (slice, grace) = (us(200), us(200));
-    let outcome = done(
-        &config().slice(slice).grace(grace).lock("none").workload("selftest-liar").window(ms(300)).pv(false),
-    );
-    let graces = outcome.graces.expect("the VMM knows what it granted");
-    assert!(graces.granted > 0 && graces.expired == graces.granted, "{graces:?}");
-    let run: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
-    let fair = run.iter().sum::<u64>() as f64 / run.len() as f64;
-    assert!((run[0] as f64) < fair * 1.3, "the liar ran {} ns, its share is {fair}: {run:?}", run[0]);
 }
 
 #[apply(trial)]

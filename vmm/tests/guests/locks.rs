@@ -3,21 +3,16 @@
 use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;
 use support::{
-    Settings, apply, config, done, event, exits, forms, ms, named, panics, start, start_until, trial,
+    Settings, apply, config, done, each, event, exits, forms, ms, panics, start, start_until, trial,
 };
 
 #[apply(trial)]
 fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
-    let mut trials = vec![];
-    for (lock, pv) in forms() {
-        for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
-            let title =
-                format!("{lock}_{}_excludes_at_ratio_8_under_sched_{name}", if pv { "pv" } else { "native" });
-            let lock = lock.clone();
-            trials.push(named(title, move || excludes_at_ratio_8(&lock, pv, sched)));
-        }
-    }
-    trials
+    let trials = |(lock, pv): (String, bool)| {
+        let title = format!("{lock}_{}_excludes_at_ratio_8", if pv { "pv" } else { "native" });
+        each(&title, move |sched| excludes_at_ratio_8(&lock, pv, sched))
+    };
+    forms().into_iter().flat_map(trials).collect()
 }
 
 fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) {
@@ -30,6 +25,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) {
     }
     assert!(outcome.entered.iter().sum::<u64>() > 0, "no section was ever entered");
     assert_eq!(outcome.vcpus.len(), vcpus as usize);
+    assert_eq!(exits(&outcome, "started"), u64::from(vcpus), "each says once that it has started");
     // Sum rules of the counters: what starts early is started, what is kicked awake was kicked. A vCPU is stopped
     // where it is, so that each may have counted the one and not yet the other.
     for (part, whole) in [

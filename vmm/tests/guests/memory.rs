@@ -68,19 +68,15 @@ fn every_scheme_and_lock_lets_all_in() -> Vec<Trial> {
     trials
 }
 
+fn with_grants(workload: &str, lock: &str, pv: bool, lock_count: u32) -> Run {
+    let config = config().workload(workload).form(lock, pv).lock_count(lock_count);
+    config.hold(Duration::from_nanos(100)).think(us(0)).window(ms(50))
+}
+
 /// The guest itself looks whether every pin, handle and byte is where it belongs, and panics if not.
 fn grant_tables_come_to_rest(scheme: &str) {
-    let workload = format!("grant-{scheme}");
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let outcome = done(
-            &config()
-                .workload(workload.clone())
-                .form(lock, pv)
-                .lock_count(24)
-                .hold(Duration::from_nanos(100))
-                .think(us(0))
-                .window(ms(50)),
-        );
+        let outcome = done(&with_grants(&format!("grant-{scheme}"), lock, pv, 24));
         let (maps, unmaps) = (event(&outcome, "grant_map"), event(&outcome, "grant_unmap"));
         assert!(maps > 0 && maps == unmaps, "{lock}: {maps} pages mapped, {unmaps} unmapped");
         // One for each request of 11 pages, and one for each probe of a single page.
@@ -107,13 +103,7 @@ fn a_bound_vcpu_without_a_disk_is_no_trouble() {
 /// The growths of one vCPU are waited for, and all others make mappings.
 fn writer_of_a_table_gets_in(scheme: &str) {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let config = config()
-            .workload(format!("grant-writer-{scheme}"))
-            .form(lock, pv)
-            .lock_count(1)
-            .hold(Duration::from_nanos(100))
-            .think(us(0))
-            .window(ms(50));
+        let config = with_grants(&format!("grant-writer-{scheme}"), lock, pv, 1);
         // The writer may be off its pCPU for a whole window.
         let outcome = start_until(&config, |outcome| count(&outcome.wait) > 0);
         let writes = count(&outcome.wait);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
+use haltkick_vmm::{Run, RunError, Sched, Share};
 
-use support::{PATIENCE, Settings, apply, config, ms, nested, run_ns, start_two, trial, within};
+use libtest_mimic::Trial;
+use support::{PATIENCE, Settings, apply, config, each, ms, nested, run_ns, start_two, trial, within};
 
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
 const SLACK: f64 = 0.05;
@@ -28,8 +29,8 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() {
 
 /// Runs an honest guest, whose vCPUs never sleep, next to one with `workload` a few times, and a few times more if the
 /// honest guest did not have its share under the VMM's scheduler, which a busy host may prevent now and then. The host's
-/// scheduler decides about shares of its own. `look` checks how the other guest ended.
-fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended)) {
+/// scheduler decides about shares of its own.
+fn unharmed_beside(workload: &str, base: &Run) {
     const RUNS: u64 = 8;
     let base = base.clone().window(config().window * 3).form("tas", false);
     let whole_ns = base.window.as_nanos() as f64 * base.cpus.len() as f64;
@@ -41,7 +42,13 @@ fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended)) {
         let outcome = honest.outcome().unwrap();
         assert!(outcome.acquisitions() > 0, "it did not get anywhere");
         parts.push(run_ns(&outcome) as f64 / whole_ns);
-        look(hostile);
+        match (workload, hostile.outcome()) {
+            (_, Err(error @ (RunError::System { .. } | RunError::HostLacks(_)))) => {
+                panic!("a guest has brought about {error}");
+            }
+            ("selftest-harm", _) | ("selftest-nonsense", Ok(_) | Err(RunError::ExclusionViolated(_))) => {}
+            (_, ended) => assert!(ended.unwrap().acquisitions() > 0, "it did nothing"),
+        }
         parts.sort_by(f64::total_cmp);
         let had_its_share =
             base.rules.sched == Sched::Host || nested() || parts[parts.len() / 2] > 0.5 - SLACK;
@@ -52,44 +59,21 @@ fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended)) {
     panic!("its parts of the CPU time: {parts:.2?}")
 }
 
+/// Rings and writes anything; nonsense where a trace would be; invalidations without end; a bus that is locked again and again.
 #[apply(trial)]
-fn an_honest_guest_survives_one_that_rings_and_writes_anything(sched: Sched) {
-    unharmed_beside("selftest-harm", &config().sched(sched), |hostile| {
-        if let Err(error @ (RunError::System { .. } | RunError::HostLacks(_))) = hostile.result {
-            panic!("a guest has brought about {error}")
-        }
-    })
-}
-
-/// The run has no trace, and so no ring for one.
-#[apply(trial)]
-fn an_honest_guest_has_its_share_beside_one_that_writes_nonsense() {
-    unharmed_beside("selftest-nonsense", &config(), |hostile| match hostile.result {
-        Ok(_) | Err(RunError::ExclusionViolated(_)) => {}
-        other => panic!("{other:?}"),
-    })
-}
-
-fn did_something(hostile: Ended) {
-    assert!(hostile.outcome().unwrap().acquisitions() > 0, "it did nothing");
-}
-
-#[apply(trial)]
-fn an_honest_guest_survives_a_flood_of_invalidations(sched: Sched) {
-    unharmed_beside("selftest-flood", &config().sched(sched), did_something)
-}
-
-#[apply(trial)]
-fn an_honest_guest_survives_one_that_locks_the_bus(sched: Sched) {
-    unharmed_beside("selftest-split-lock", &config().sched(sched), did_something)
+fn an_honest_guest_survives_each_that_means_harm() -> Vec<Trial> {
+    let trials = |workload: &'static str| {
+        let title = format!("an_honest_guest_survives_{}", workload.replace('-', "_"));
+        each(&title, move |sched| unharmed_beside(&format!("selftest-{workload}"), &config().sched(sched)))
+    };
+    ["harm", "nonsense", "flood", "split-lock"].into_iter().flat_map(trials).collect()
 }
 
 #[apply(trial)]
 fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() {
     for (share, pcpus) in [(Share::Vcpu, 1), (Share::Guest, 1), (Share::Vcpu, usize::MAX)] {
         let cpus: Vec<_> = config().cpus.into_iter().take(pcpus).collect();
-        let base = config().share(share).vcpus(2 * cpus.len() as u32).cpus(cpus);
-        unharmed_beside("selftest-feeder", &base, did_something);
+        unharmed_beside("selftest-feeder", &config().share(share).vcpus(2 * cpus.len() as u32).cpus(cpus));
     }
 }
 
@@ -102,8 +86,5 @@ fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() {
     let both = honest.beside([hang.name("hang")]).name("honest");
     let [honest, hang] = start_two(&both);
     assert!(honest.outcome().unwrap().acquisitions() > 0, "it did not get anywhere");
-    match hang.result {
-        Err(RunError::NoProgress(_)) => {}
-        other => panic!("{other:?}"),
-    }
+    assert!(matches!(hang.result, Err(RunError::NoProgress(_))), "{:?}", hang.result);
 }

@@ -6,7 +6,7 @@ use haltkick_vmm::{
     bpf_can_write_flags,
 };
 
-use support::{Check, Settings, apply, config, done, ms, needs, sum, trial};
+use support::{Check, Settings, apply, config, done, ms, skip, sum, trial};
 
 fn looking(sched: Sched) -> Run {
     config().sched(sched).workload("hint-check").form("none", false)
@@ -21,7 +21,7 @@ fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() {
 
 #[apply(trial)]
 fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
-    needs(bpf_can_write_flags())?;
+    bpf_can_write_flags().or_else(skip)?;
     let (preempted_by, window) = (PreemptedBy::Bpf, ms(500));
     let outcome = done(&looking(Sched::Host).preempted_by(preempted_by).window(window));
     // The supervisor has seen a flag set, or it would not say so.
@@ -62,7 +62,7 @@ fn reported(config: &Run) -> Outcome {
 
 #[apply(trial)]
 fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
-    needs(bpf_can_report_switches())?;
+    bpf_can_report_switches().or_else(skip)?;
     // Spinning, sleeping and yielding vCPUs.
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
         let vcpus = config().guests[0].vcpus * 2;
@@ -97,7 +97,7 @@ fn disagreement(outcome: &Outcome) -> Option<String> {
 
 #[apply(trial)]
 fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
-    needs(bpf_can_report_switches())?;
+    bpf_can_report_switches().or_else(skip)?;
     // Every vCPU always wants to run: one without a pCPU is off, and as many as there are pCPUs are on.
     let window = config().window * 4;
     let config = host().workload("compute").form("none", false).window(window);

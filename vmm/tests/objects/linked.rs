@@ -1,11 +1,9 @@
 //! Result of linking an object: a lock among the image's own, with names and lines, called at the same sites.
 
-use std::process::Command;
-
 use haltkick_vmm::{Form, Image, Operation};
 use support::{apply, trial};
 
-use crate::{FLAGS, TAS, link, linked, lock_of, root, scratch, text};
+use crate::{FLAGS, TAS, archive, link, linked, lock_of, root, scratch, text};
 
 #[apply(trial)]
 fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
@@ -14,22 +12,12 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
     let edits = image.edits(lock, false).unwrap();
     let ours = image.locks.iter().position(|lock| lock.name == "tas").expect("there is tas");
     assert_eq!(edits.len(), image.edits(ours, false).unwrap().len());
-    for edit in &edits {
-        match edit.operation {
-            Operation::Unlock => {
-                // mov byte ptr [rdi], 0
-                assert!(
-                    matches!(edit.form, Form::Inline(_)) && edit.after[..3] == [0xc6, 0x07, 0],
-                    "{edit:?}"
-                );
-            }
-            Operation::Lock => {
-                let Form::Call(target) = edit.form else { panic!("{edit:?}") };
-                assert!(image.symbols().describe(target).starts_with("tas_sites.o: hk_lock+0x0"), "{edit:?}");
-            }
-            _ => {}
-        }
-    }
+    let first = |operation| edits.iter().find(|edit| edit.operation == operation).expect("a site");
+    let [lock, unlock] = [Operation::Lock, Operation::Unlock].map(first);
+    let Form::Call(target) = lock.form else { panic!("{lock:?}") };
+    assert!(image.symbols().describe(target).starts_with("tas_sites.o: hk_lock+0x0"), "{lock:?}");
+    // mov byte ptr [rdi], 0
+    assert!(matches!(unlock.form, Form::Inline(_)) && unlock.after[..3] == [0xc6, 0x07, 0], "{unlock:?}");
 }
 
 #[apply(trial)]
@@ -127,11 +115,7 @@ int hk_try_lock(struct lock *lock) { return other() + *ends[lock->held]; }
 "#;
     let few = text("few_zeros", &format!("{TAS}{few}"), &flags);
     let many = "int first[64];\nint other(void);\nint other(void) { return first[63]; }";
-    let archive = scratch("zeros.a");
-    _ = std::fs::remove_file(&archive);
-    let members = [&few, &text("many_zeros", many, &flags)];
-    assert!(Command::new("ar").arg("rc").arg(&archive).args(members).status().unwrap().success());
-    let image = linked(&archive);
+    let image = linked(&archive("zeros.a", &[&few, &text("many_zeros", many, &flags)]));
     let ends = image.symbols().iter().find(|symbol| symbol.name == "zeros.a: ends").expect("no ends");
     let ends = image.bytes_at(ends.address, 16).expect("it is loaded").as_chunks().0;
     assert!(u64::from_le_bytes(ends[0]) + 256 <= u64::from_le_bytes(ends[1]), "{ends:x?}");
@@ -139,24 +123,12 @@ int hk_try_lock(struct lock *lock) { return other() + *ends[lock->held]; }
 
 #[apply(trial)]
 fn of_an_archive_what_is_needed_is_linked() {
-    let lock = text(
-        "archived",
-        &format!(
-            "{TAS}int helper(int);\nint hk_try_lock(struct lock *lock) {{ return helper(lock->held); }}"
-        ),
-        &FLAGS,
-    );
+    let calls = "int helper(int);\nint hk_try_lock(struct lock *lock) { return helper(lock->held); }";
+    let lock = text("archived", &format!("{TAS}{calls}"), &FLAGS);
     let helper = text("helper", "int helper(int);\nint helper(int x) { return x + 1; }", &FLAGS);
-    let unused = text(
-        "unneeded",
-        "void missing(void);\nvoid f(void);\n__attribute__((constructor)) void f(void) { missing(); }",
-        &FLAGS,
-    );
-    let archive = scratch("locks.a");
-    _ = std::fs::remove_file(&archive);
-    let made = Command::new("ar").arg("rc").arg(&archive).args([&unused, &lock, &helper]).status().unwrap();
-    assert!(made.success());
-    let image = linked(&archive);
+    let constructs = "__attribute__((constructor)) void f(void) { missing(); }";
+    let unused = text("unneeded", &format!("void missing(void);\nvoid f(void);\n{constructs}"), &FLAGS);
+    let image = linked(&archive("locks.a", &[&unused, &lock, &helper]));
     let named = |name: &str| image.symbols().iter().any(|symbol| symbol.name == name);
     assert!(named("locks.a: helper") && named("locks.a: hk_lock") && !named("locks.a: f"));
     link(&lock).expect_err("alone it lacks its helper");

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use haltkick_vmm::{Image, RunError};
 
 fn main() -> ExitCode {
-    support::conclude(support::trials(false), "lock objects", None).exit_code()
+    support::conclude(support::trials(false), "lock objects", "objects", None).exit_code()
 }
 
 /// Flags that docs/lock-objects.md tells people to use.
@@ -50,6 +50,14 @@ fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
         .expect("gcc can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     object
+}
+
+/// The archive `name` that ar makes of objects.
+fn archive(name: &str, objects: &[&Path]) -> PathBuf {
+    let archive = scratch(name);
+    _ = std::fs::remove_file(&archive);
+    assert!(Command::new("ar").arg("rc").arg(&archive).args(objects).status().unwrap().success());
+    archive
 }
 
 /// A lock that excludes, in front of which a test puts what it is about.

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haltkick_vmm::{Engine, HowOften, Run, Target, probe};
-use support::{Settings, apply, deschedule, done, event, ms, refused, start, start_until, sum, trial, us};
+use support::{
+    Settings, apply, deschedule, done, event, ms, refused, reported, start, start_until, sum, trial, us,
+};
 
 use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
 
@@ -132,19 +134,21 @@ void hk_unlock(struct lock *lock) {
 }
 
 #[apply(trial)]
-fn an_object_with_a_try_is_tried() {
-    let run = |object: &Path| {
-        // Without thinking the lock may never be free when it is tried, for as long as the simulated vCPUs keep in step.
-        simulated(object).workload("try-lock").hold(us(1)).think(us(1))
-    };
+fn an_object_is_tried_or_interrupted_if_it_says_it_may() {
     let tries = "return !__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE);";
-    let object = text("tries", &format!("{TAS}int hk_try_lock(struct lock *lock) {{ {tries} }}"), &FLAGS);
-    let outcome = done(&run(&object));
-    let times = &outcome.times;
-    assert!(times.iter().any(|(name, times)| name == "try" && times.spans().count() > 0), "{times:?}");
-    // A lock without a try has no such workload.
-    let without = text("without_try", TAS, &FLAGS);
-    refused(start(&run(&without)), "cannot be run with lock");
+    let tries = format!("int hk_try_lock(struct lock *lock) {{ {tries} }}");
+    for (name, more, workload, lock_count, times) in [
+        ("tries", &*tries, "try-lock", 1, "try"),
+        ("interrupted", "HK_MAY_BE_INTERRUPTED;", "interrupted", 2, "interrupt"),
+    ] {
+        let run = |more: &str| {
+            let object = text(name, &format!("{TAS}{more}"), &FLAGS);
+            // Without thinking the lock may never be free when it is tried, for as long as the simulated vCPUs keep in step.
+            simulated(&object).workload(workload).lock_count(lock_count).hold(us(1)).think(us(1))
+        };
+        assert!(reported(&done(&run(more)), times) > 0, "{name}");
+        refused(start(&run("")), "cannot be run with lock");
+    }
 }
 
 #[apply(trial)]
@@ -159,17 +163,6 @@ fn an_object_is_stopped_at_a_point_of_its_own() {
     let injected = outcome.injected.expect("the VMM schedules");
     assert!(sum(&injected) > 0, "{injected:?}");
     refused(start(&run("wating-in-slot")), "waiting-in-slot");
-}
-
-#[apply(trial)]
-fn an_object_that_may_be_interrupted_is() {
-    let object = text("interrupted", &format!("{TAS}HK_MAY_BE_INTERRUPTED;"), &FLAGS);
-    let run = on_two_simulated_cpus().workload("interrupted".to_owned()).lock_count(2);
-    let outcome = done(&run.clone().form(lock_of(&object), false));
-    let interrupts = outcome.times.iter().find(|(name, _)| name == "interrupt");
-    assert!(interrupts.is_some_and(|(_, times)| times.spans().count() > 0), "{interrupts:?}");
-    let plain = text("uninterrupted", TAS, &FLAGS);
-    refused(start(&run.form(lock_of(&plain), false)), "cannot be run with lock");
 }
 
 #[apply(trial)]

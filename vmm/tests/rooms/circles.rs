@@ -50,16 +50,15 @@ impl Imports {
     }
 
     /// Which entry of a folder imports which other, and by which modules.
-    fn between_entries(&self) -> BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>> {
-        let mut between: BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>> = BTreeMap::new();
+    fn between_entries(&self) -> BTreeSet<(Module, Module, String)> {
+        let mut between = BTreeSet::new();
         for (from, imports) in &self.of {
             for import in imports.iter().filter(|import| !import.of_tests) {
                 let Some(to) = self.defining(&import.path) else { continue };
                 let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
                 if shared < from.len() && shared < to.len() {
                     let by = format!("{} imports {}", from.join("::"), import.path.join("::"));
-                    let (from, to) = (from[..=shared].to_vec(), to[..=shared].to_vec());
-                    between.entry(from).or_default().entry(to).or_default().insert(by);
+                    between.insert((from[..=shared].to_vec(), to[..=shared].to_vec(), by));
                 }
             }
         }
@@ -72,17 +71,14 @@ pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
     let mut between = Imports::new(sources).between_entries();
     // Whatever imports nothing that is left, or is imported by nothing that is left, is in no circle.
     loop {
-        let imported: BTreeSet<Module> = between.values().flat_map(|to| to.keys().cloned()).collect();
-        let importing: BTreeSet<Module> = between.keys().cloned().collect();
-        let before = between.values().map(BTreeMap::len).sum::<usize>();
-        between.retain(|from, _| imported.contains(from));
-        between.values_mut().for_each(|to| to.retain(|to, _| importing.contains(to)));
-        between.retain(|_, to| !to.is_empty());
-        if between.values().map(BTreeMap::len).sum::<usize>() == before {
-            break;
+        let ends = between.iter().map(|(from, to, _)| (from.clone(), to.clone()));
+        let (importing, imported): (BTreeSet<_>, BTreeSet<_>) = ends.unzip();
+        let before = between.len();
+        between.retain(|(from, to, _)| imported.contains(from) && importing.contains(to));
+        if between.len() == before {
+            return between.into_iter().map(|(.., by)| by).collect();
         }
     }
-    between.into_values().flat_map(BTreeMap::into_values).flatten().collect()
 }
 
 #[test]

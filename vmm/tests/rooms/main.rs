@@ -18,8 +18,6 @@ struct House {
     sources: String,
     /// From the ground up.
     rooms: Vec<String>,
-    /// Modules that stand in for a part of the program in tests: tests of any room may use them.
-    double: &'static [&'static str],
 }
 
 /// The page with a table of rooms for each house, from the root of the workspace.
@@ -33,13 +31,15 @@ fn houses() -> Vec<House> {
         let room = |row: &str| row.strip_prefix("| `")?.split_once("/` | ").map(|(room, _)| room.to_owned());
         let rows = around[1].lines().take_while(|line| line.starts_with('|'));
         let rooms = rows.map(|row| room(row).unwrap_or_else(|| panic!("{DOCUMENT}: {row}"))).collect();
-        let double: &[&str] = if sources == "bench/src" { &["measure", "synthetic"] } else { &[] };
-        House { sources: sources.to_owned(), rooms, double }
+        House { sources: sources.to_owned(), rooms }
     };
     let houses: Vec<_> = parts.windows(2).map(house).collect();
     assert_eq!(houses.len(), 7, "houses with a table in {DOCUMENT}");
     houses
 }
+
+/// A module that stands in for a part of the program in tests: tests of any room of its house may use it.
+const DOUBLE: [&str; 2] = ["measure", "synthetic"];
 
 /// Crates without such a table, whose files are in no circle all the same.
 const OTHERS: [&str; 2] = ["hypercalls/src", "guest/testing/src"];
@@ -75,7 +75,7 @@ fn no_files_import_each_other_in_a_circle() {
 
 #[test]
 fn every_source_lies_in_a_room() {
-    for House { sources: folder, mut rooms, .. } in houses() {
+    for House { sources: folder, mut rooms } in houses() {
         let entries = fs::read_dir(root().join(&folder)).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
         // A crate that is a library and a program has two roots.
@@ -92,13 +92,8 @@ fn every_source_lies_in_a_room() {
 fn wrong_imports(house: &House, source: &Source) -> Vec<String> {
     let floor = |name: &str| house.rooms.iter().position(|room| room == name);
     let Some(own) = source.module.first().and_then(|room| floor(room)) else { return Vec::new() };
-    let of_double = |path: &[String]| {
-        !house.double.is_empty()
-            && path.len() >= house.double.len()
-            && path.iter().zip(house.double).all(|(one, other)| one == other)
-    };
     let found = imports(&source.module, &source.text).into_iter();
-    let found = found.filter(|import| !(import.of_tests && of_double(&import.path)));
+    let found = found.filter(|import| !(import.of_tests && import.path.iter().take(2).eq(DOUBLE)));
     let above = found.filter(|import| match import.path.first() {
         Some(name) => floor(name).is_none_or(|floor| floor > own),
         None => true,
@@ -108,30 +103,29 @@ fn wrong_imports(house: &House, source: &Source) -> Vec<String> {
 
 #[test]
 fn an_import_from_above_or_from_the_root_is_refused() {
-    let stand_in = "use crate::top::double; #[cfg(test)] mod tests { use crate::top::double::a; }";
-    let rows: [(&'static [&'static str], &str, &[&str]); 13] = [
-        (&[], "use crate::ground::a;", &[]),
-        (&[], "use super::a;", &[]),
-        (&[], "use crate::{ground::{a, b}, top::c};", &["top::c"]),
-        (&[], "pub use child::Name; use self::child::b; mod inside { use super::super::a; }", &[]),
-        (&[], "use crate::{ground::b, top::c as d};", &["top::c"]),
+    let stand_in =
+        "use crate::measure::synthetic; #[cfg(test)] mod tests { use crate::measure::synthetic::a; }";
+    let rows: [(&str, &[&str]); 12] = [
+        ("use crate::ground::a;", &[]),
+        ("use super::a;", &[]),
+        ("use crate::{ground::{a, b}, top::c};", &["top::c"]),
+        ("pub use child::Name; use self::child::b; mod inside { use super::super::a; }", &[]),
+        ("use crate::{ground::b, top::c as d};", &["top::c"]),
         (
-            &[],
             "fn a() -> crate::top::A<crate::ground::B> { assert_eq!(1, crate::top::a(super::b)) }",
             &["top::A", "top::a"],
         ),
-        (&[], "// crate::top\nfn a() { \"crate::top\"; std::mem::swap(); other::top(); }", &[]),
-        (&[], "macro_rules! a { () => { $crate::top::a() }; }", &[]),
-        (&[], "use crate::Name;", &["Name"]),
-        (&[], "use super::super::*;", &["*"]),
-        (&[], "#[cfg(test)] mod tests { use crate::top::a; }", &["top::a"]),
+        ("// crate::top\nfn a() { \"crate::top\"; std::mem::swap(); other::top(); }", &[]),
+        ("macro_rules! a { () => { $crate::top::a() }; }", &[]),
+        ("use crate::Name;", &["Name"]),
+        ("use super::super::*;", &["*"]),
+        ("#[cfg(test)] mod tests { use crate::top::a; }", &["top::a"]),
         // Only tests may use what stands in for a part of the program.
-        (&["top", "double"], stand_in, &["top::double"]),
-        (&[], stand_in, &["top::double", "top::double::a"]),
+        (stand_in, &["measure::synthetic"]),
     ];
-    for (double, text, found) in rows {
+    for (text, found) in rows {
         let rooms = ["ground", "middle", "top"].map(str::to_owned).to_vec();
-        let house = House { sources: String::new(), rooms, double };
+        let house = House { sources: String::new(), rooms };
         let module = ["middle", "here"].map(str::to_owned).to_vec();
         let source = Source { path: "middle/here.rs".into(), module, text: text.to_owned() };
         assert_eq!(wrong_imports(&house, &source), found, "{text}");

@@ -81,19 +81,15 @@ fn data_beside_a_polled_lock_slow_its_holder_down() {
 #[test]
 fn a_lock_that_fills_its_lines_has_no_room_for_data() {
     let shape = Shape { footprint_lines: 1, flags: ShapeFlags::EMBED, ..Shape::default() };
-    let sized = |bytes: u32| {
-        let image = haltkick_vmm::Image::embedded();
-        let (number, _) = image.locks.iter().enumerate().find(|(number, lock)| {
-            lock.has_native()
-                && !lock.is_lock_free()
-                && image.calls(*number, false).is_some_and(|it| it.lock_bytes % 64 == bytes)
-        })?;
-        Some(image.locks[number].name.clone())
+    let image = haltkick_vmm::Image::embedded();
+    let fills = |(number, lock): &(usize, &haltkick_vmm::Entry)| {
+        let calls = image.calls(*number, false).filter(|_| lock.has_native() && !lock.is_lock_free());
+        calls.is_some_and(|it| it.lock_bytes % 64 == 0)
     };
-    if let Some(full) = sized(0) {
-        let error = support::start(&super::small().form(full, false).shape(shape)).unwrap_err().to_string();
+    if let Some((_, full)) = image.locks.iter().enumerate().find(fills) {
+        let full = super::small().form(full.name.clone(), false).shape(shape);
+        let error = support::start(&full).unwrap_err().to_string();
         assert!(error.contains("no room for data"), "{error}");
     }
-    let fitting = sized(4).expect("a lock of four bytes");
-    done(&super::small().form(fitting, false).shape(shape));
+    done(&super::small().form("qspinlock", false).shape(shape));
 }

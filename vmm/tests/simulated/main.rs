@@ -261,21 +261,6 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
 }
 
 #[test]
-fn traces_hold_every_section() {
-    let instruments = Instruments { trace: true, ..Instruments::default() };
-    let hold = us(2);
-    let config = small().form("tas", false).hold(hold).think(us(6)).window(us(4000));
-    let config = config.vcpus(4);
-    let (guest, found) = watched(&config, &instruments).expect("a run");
-    let outcome = guest.outcome().expect("it comes to its end");
-    let trace = found.trace.expect("it was asked for");
-    let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
-    assert!(events > 4, "{events} host events");
-    assert!(sections + dropped >= outcome.acquisitions(), "{sections} of {}", outcome.acquisitions());
-    assert_eq!(trace.implausible_sections(), 0);
-}
-
-#[test]
 fn a_run_shows_its_progress_and_stops_at_once_on_request() {
     let busy = simulated("skylake-8s", 64, 1).pv(false).lock("tas").hold(us(0)).think(us(0));
     let config = busy.window(Duration::from_secs(60));

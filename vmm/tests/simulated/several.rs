@@ -70,6 +70,7 @@ pub(super) fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
 #[test]
 fn locks_exclude_and_guests_have_equal_shares_under_every_host() {
     for preset in presets() {
+        assert_eq!(preset.host().name, preset.name);
         for (lock, pv) in [("tas", false), ("ticket", false), ("qspinlock", true), ("qspinlock-wc", true)] {
             for outcome in outcomes(found(&hosted(preset.name, 2, lock, pv)).guests) {
                 assert!(outcome.acquisitions() > 0, "{lock} under {}", preset.name);

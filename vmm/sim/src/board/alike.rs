@@ -436,17 +436,6 @@ mod tests {
         Effect { reads: 0, writes: 0, flags_read: 0, flags_changed: ALL, flags_settled: ALL, simple: None };
 
     #[test]
-    fn rounds_are_alike_until_a_counter_decides_otherwise() {
-        let round = [add(RCX, RCX, 32), test(15), SETTLES];
-        let alike = Alike::after(&stand(0, 4), &stand(0, 5), &round).expect("they are alike");
-        assert_eq!(alike.rounds_after(&stand(0, 4)), 10, "the sixteenth is another");
-        let again = |last: u64, round: &[Effect]| alike.is_again(&stand(0, last), &stand(0, last + 1), round);
-        assert!(again(20, &round) && !again(15, &round), "another decision");
-        assert!(!again(20, &[add(RCX, RCX, 32), SETTLES]), "another way");
-        assert!(!alike.is_again(&stand(0, 20), &stand(7, 21), &round), "another register");
-    }
-
-    #[test]
     fn rounds_that_are_not_looked_at_would_be_as_told() {
         let values = [0, 1, 2, 7, 100, 126, 127, 128, 129, 200, 254, 255];
         let asked = values

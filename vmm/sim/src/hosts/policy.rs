@@ -297,10 +297,4 @@ mod tests {
         let error = Host::parse("test", &without).unwrap_err().to_string();
         assert!(error.contains("either [eevdf] or [cfs]"), "{error}");
     }
-    #[test]
-    fn every_preset_is_a_host_of_its_own_name() {
-        for preset in presets() {
-            assert_eq!(preset.host().name, preset.name);
-        }
-    }
 }

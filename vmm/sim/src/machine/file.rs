@@ -343,14 +343,22 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_has_its_own_name_and_longer_ways_farther_away() {
+    fn every_preset_is_a_machine_at_both_ends_of_all_its_guesses() {
         for preset in presets() {
-            let Machine { name, topology, costs, .. } = preset.machine();
+            let machine = preset.machine();
+            let Machine { name, topology, costs, .. } = &machine;
             assert_eq!(name, preset.name);
             assert!(costs.pause_ps > 0 && topology.cpus() > 1, "{name}");
-            let LineCosts { sibling_ps, near_ps, socket_ps, hops_ps, .. } = costs.line;
+            let LineCosts { sibling_ps, near_ps, socket_ps, ref hops_ps, .. } = costs.line;
             let by_distance = [&[sibling_ps, near_ps, socket_ps], &hops_ps[..]].concat();
             assert!(by_distance.is_sorted(), "{name}: {by_distance:?}");
+            let guesses = machine.guesses();
+            assert!(guesses.len() > 5, "{name}");
+            for share in [0.0, 1.0] {
+                let figures: Vec<_> = guesses.iter().map(|guess| (guess, guess.at(share))).collect();
+                let varied = machine.varied(&figures, &[]).unwrap_or_else(|error| panic!("{error}"));
+                assert_ne!(varied.costs, *costs, "{name} at {share}");
+            }
         }
     }
 
@@ -369,20 +377,6 @@ mod tests {
         let flat = find("line.invalidate-factor");
         assert!(flat.low >= 1.0 && flat.low < 1.35, "it invalidates at least as far as it reads: {flat:?}");
         assert!((shared.at(0.5) - 5.0).abs() < 1e-9 && (shared.at(1.0) - shared.high).abs() < 1e-9);
-    }
-
-    #[test]
-    fn every_machine_is_one_at_both_ends_of_all_its_guesses() {
-        for preset in presets() {
-            let machine = preset.machine();
-            let guesses = machine.guesses();
-            assert!(guesses.len() > 5, "{}", preset.name);
-            for share in [0.0, 1.0] {
-                let figures: Vec<_> = guesses.iter().map(|guess| (guess, guess.at(share))).collect();
-                let varied = machine.varied(&figures, &[]).unwrap_or_else(|error| panic!("{error}"));
-                assert_ne!(varied.costs, machine.costs, "{} at {share}", preset.name);
-            }
-        }
     }
 
     #[test]

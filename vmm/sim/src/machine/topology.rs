@@ -170,17 +170,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_numbered_by_thread_then_socket_then_core() {
-        let topology = Topology::new([2, 4, 2], Some(2), None).unwrap();
-        assert_eq!((topology.cpus(), topology.cores(), topology.clusters()), (16, 8, 4));
-        assert_eq!(topology.place(0), CpuPlace { socket: 0, cluster: 0, core: 0 });
-        assert_eq!(topology.place(6), CpuPlace { socket: 1, cluster: 3, core: 6 });
-        assert_eq!(topology.place(14), CpuPlace { socket: 1, cluster: 3, core: 6 });
-        assert_eq!(topology.siblings(14).collect::<Vec<_>>(), [6]);
-        assert_eq!(topology.clusters_of(1), 0b1100);
-    }
-
-    #[test]
     fn numbers_that_make_no_machine_are_refused_with_the_reason() {
         let refusal =
             |counts, cluster, hops: Option<&[Vec<u8>]>| Topology::new(counts, cluster, hops).unwrap_err();

@@ -17,10 +17,10 @@ const EXIT_PS: u64 = 500_000;
 /// A CPU of the other socket.
 const APART: u32 = 20;
 
-/// A waiter of a program, with this argument, and in another slot one that works and then sets the flag; with parking and without.
-fn pair(waiter: &[u8], argument: u64, slot: u32, iterations: u64, parks: bool) -> (Ends, Bench) {
+/// A waiter of a program, with this argument, and in the other socket one that works and then sets the flag; with parking and without.
+fn pair(waiter: &[u8], argument: u64, iterations: u64, parks: bool) -> (Ends, Bench) {
     let machine = preset("cascadelake-2s");
-    pair_on(machine, [waiter, work_then_set()], [argument, iterations], slot, parks)
+    pair_on(machine, [waiter, work_then_set()], [argument, iterations], APART, parks)
 }
 
 fn pair_on(
@@ -46,7 +46,7 @@ fn executed(bench: &Bench) -> u64 {
 fn work_takes_its_time_and_leaves_what_its_multiplications_would() {
     for iterations in [1, 2, 3, 15, 16, 17, 1000] {
         let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
-        let (ends, bench) = pair(wait_for_flag(), 0, APART, iterations, true);
+        let (ends, bench) = pair(wait_for_flag(), 0, iterations, true);
         assert_eq!(bench.board.worked_ps, iterations * 6 * bench.machine.costs.instruction_ps);
         // The flag did not become visible before what was stored first.
         assert_eq!((ends[0].2, ends[1].2), (7, product), "{iterations} iterations");
@@ -72,51 +72,65 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
     }
 }
 
-/// As if executed: waiters that count nothing, that count, and whose counters decide anything, once or now and then.
+/// As if executed: waiters that count nothing, that count, whose counters decide anything, once or now and then, and that look at the
+/// clock, until the flag, wherever in its round the waiter is, and until its time has come.
 #[test]
 fn a_parked_waiter_ends_as_one_that_executes_every_round() {
-    let few: Vec<u64> = vec![10, 1000, 20_000];
-    let some = vec![1, 10, 100, 101, 102, 1000, 5000];
+    let (few, some) = ([10, 1000, 20_000], [1, 10, 100, 101, 102, 1000, 5000]);
     let many: Vec<_> = (1..400).step_by(7).chain([1000, 5000, 20_000]).collect();
-    for (name, program, iterations) in [
-        ("wait_for_flag", wait_for_flag(), &some),
-        ("count", count(), &some),
-        ("count_in_32_bits", count_in_32_bits(), &some),
-        ("count_up_and_down", count_up_and_down(), &some),
-        ("count_to_a_bound", count_to_a_bound(), &few),
-        ("count_down_to_zero", count_down_to_zero(), &few),
-        ("sum_of_a_counter", sum_of_a_counter(), &few),
-        ("count_in_a_byte", count_in_a_byte(), &few),
-        ("count_and_begin_anew", count_and_begin_anew(), &many),
-        ("count_down_again_and_again", count_down_again_and_again(), &many),
-        ("count_with_a_sign", count_with_a_sign(), &many),
-        ("count_below_zero", count_below_zero(), &many),
-        ("compare_the_lowest_byte", compare_the_lowest_byte(), &many),
-        ("ask_for_parity", ask_for_parity(), &many),
-        ("branch_on_earlier_flags", branch_on_earlier_flags(), &many),
-        ("branch_on_earlier_parity", branch_on_earlier_parity(), &many),
-        ("count_beyond_32_bits", count_beyond_32_bits(), &many),
-        ("counters_change_places", counters_change_places(), &many),
-        ("count_by_a_choice", count_by_a_choice(), &many),
-        ("copy_a_count_with_a_bound", copy_a_count_with_a_bound(), &many),
+    let all: Vec<_> = (1..3000).step_by(37).chain([20_000, 50_000]).collect();
+    let any = [2000];
+    for (name, program, arguments, iterations) in [
+        ("wait_for_flag", wait_for_flag(), &any[..], &some[..]),
+        ("count", count(), &any, &some),
+        ("count_in_32_bits", count_in_32_bits(), &any, &some),
+        ("count_up_and_down", count_up_and_down(), &any, &some),
+        ("count_to_a_bound", count_to_a_bound(), &any, &few),
+        ("count_down_to_zero", count_down_to_zero(), &any, &few),
+        ("sum_of_a_counter", sum_of_a_counter(), &any, &few),
+        ("count_in_a_byte", count_in_a_byte(), &any, &few),
+        ("count_and_begin_anew", count_and_begin_anew(), &any, &many),
+        ("count_down_again_and_again", count_down_again_and_again(), &any, &many),
+        ("count_with_a_sign", count_with_a_sign(), &any, &many),
+        ("count_below_zero", count_below_zero(), &any, &many),
+        ("compare_the_lowest_byte", compare_the_lowest_byte(), &any, &many),
+        ("ask_for_parity", ask_for_parity(), &any, &many),
+        ("branch_on_earlier_flags", branch_on_earlier_flags(), &any, &many),
+        ("branch_on_earlier_parity", branch_on_earlier_parity(), &any, &many),
+        ("count_beyond_32_bits", count_beyond_32_bits(), &any, &many),
+        ("counters_change_places", counters_change_places(), &any, &many),
+        ("count_by_a_choice", count_by_a_choice(), &any, &many),
+        ("copy_a_count_with_a_bound", copy_a_count_with_a_bound(), &any, &many),
+        ("wait_with_patience", wait_with_patience(), &[u64::MAX], &all),
+        ("wait_with_patience", wait_with_patience(), &[1, 1000, 50_000, 123_457], &[50_000]),
+        ("wait_until", wait_until(), &[10_000, 123_457], &[1_000_000]),
+        ("wait_until", wait_until(), &[1_000_000], &[2_000]),
     ] {
-        for &iterations in iterations {
-            let [parked, executed] =
-                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
-            assert_eq!(parked, executed, "{name}, {iterations} iterations");
+        let both = |argument| iterations.iter().map(move |iterations| (argument, *iterations));
+        for (argument, iterations) in arguments.iter().copied().flat_map(both) {
+            let [parked, executed] = [true, false].map(|parks| pair(program, argument, iterations, parks).0);
+            assert_eq!(parked, executed, "{name}, {argument}, {iterations} iterations");
         }
     }
 }
 
 #[test]
 fn a_parked_waiter_takes_many_rounds_at_once() {
-    for program in [count(), count_in_32_bits(), count_up_and_down()] {
-        let executed = executed(&pair(program, 2000, APART, 1_000_000, true).1);
+    let executed =
+        |program, argument, iterations, parks| executed(&pair(program, argument, iterations, parks).1);
+    for (program, argument) in
+        [(count(), 2000), (count_in_32_bits(), 2000), (count_up_and_down(), 2000), (wait_until(), 123_457)]
+    {
+        let executed = executed(program, argument, 1_000_000, true);
         assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
     }
-    for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
-        let [parked, executed] =
-            [true, false].map(|parks| executed(&pair(program, 2000, APART, 20_000, parks).1));
+    for (program, argument, iterations) in [
+        (count_and_begin_anew(), 2000, 20_000),
+        (count_down_again_and_again(), 2000, 20_000),
+        (count_by_a_choice(), 2000, 20_000),
+        (wait_with_patience(), u64::MAX, 50_000),
+    ] {
+        let [parked, executed] = [true, false].map(|parks| executed(program, argument, iterations, parks));
         assert!(parked < executed / 2, "{parked} instructions of {executed}");
     }
 }
@@ -157,40 +171,6 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
     bench.board.memory_mut().store(DATA, 4, 1);
     bench.board.host_wrote(DATA);
     bench.finish(1);
-}
-
-#[test]
-fn a_waiter_that_looks_at_the_clock_is_taken_through_many_rounds() {
-    let run = |parks: bool, ticks: u64, iterations: u64| {
-        let (ends, bench) = pair(wait_with_patience(), ticks, APART, iterations, parks);
-        ((ends, bench.board.now_ps()), executed(&bench))
-    };
-    // Until the flag, wherever in its round and in its rounds the waiter is; and until its time has come.
-    for iterations in (1..3000).step_by(37).chain([20_000, 50_000]) {
-        assert_eq!(run(true, u64::MAX, iterations).0, run(false, u64::MAX, iterations).0, "{iterations}");
-    }
-    for ticks in [1, 1000, 50_000, 123_457] {
-        assert_eq!(run(true, ticks, 50_000).0, run(false, ticks, 50_000).0, "{ticks} ticks");
-    }
-    let [skipped, executed] = [true, false].map(|parks| run(parks, u64::MAX, 50_000).1);
-    assert!(skipped < executed / 3, "{skipped} instructions of {executed}");
-}
-
-#[test]
-fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
-    for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
-        let run = |parks: bool| {
-            let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
-            let clock_khz = u128::from(bench.machine.costs.clock_khz);
-            let deadline_ps = (u128::from(ticks) * 1_000_000_000).div_ceil(clock_khz) as u64;
-            let flag_ps = ends[1].1;
-            assert!(!parks || bench.board.executed < 500, "{} instructions", bench.board.executed);
-            assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
-            assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
-            ends
-        };
-        assert_eq!(run(true), run(false));
-    }
 }
 
 #[test]

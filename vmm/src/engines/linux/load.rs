@@ -314,21 +314,6 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_loaded_with_all_that_belongs_to_it() {
-        let two = loaded(&elf(2, 1, 100)).unwrap();
-        let parts: Vec<_> = two.parts.iter().map(|part| (part.address, part.offset, part.bytes)).collect();
-        assert_eq!(parts, [(0x100_0000, 0, 100), (0x100_1000, 0, 100)]);
-        assert_eq!((two.entry, two.end), (0x100_0000, 0x100_1000 + 100));
-        let whole = bz_image(HIGH_MEMORY, 1 << 20);
-        for signature in [0, 1000] {
-            let kernel = loaded(&[&whole[..], &vec![0; signature]].concat()).unwrap();
-            let [part] = &kernel.parts[..] else { panic!("{} parts", kernel.parts.len()) };
-            assert_eq!((part.address, part.offset, part.bytes), (HIGH_MEMORY, 1024, 8192 - 1024));
-            assert_eq!((kernel.entry, kernel.end), (HIGH_MEMORY + 0x200, HIGH_MEMORY + (1 << 20)));
-        }
-    }
-
-    #[test]
     fn a_file_that_is_no_kernel_is_named_with_what_is_wrong() {
         let elf_with = |edits: &[(usize, &[u8])]| with(elf(2, 1, 100), edits);
         let bz = |edits: &[(usize, &[u8])]| with(bz_image(HIGH_MEMORY, 1 << 20), edits);

@@ -218,11 +218,4 @@ mod tests {
             other => panic!("{other:?}"),
         }
     }
-
-    #[test]
-    fn versions_are_read_whatever_the_distribution_adds() {
-        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\n"), Some((7, 2)));
-        assert_eq!(version("QEMU emulator version 10.0.2\n"), Some((10, 0)));
-        assert_eq!(version("bochs 2.7"), None);
-    }
 }

@@ -230,22 +230,12 @@ pub(crate) mod fuzzed {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::offset_of;
-
-    use haltkick_hypercalls::Control;
-
     use super::*;
 
     #[test]
-    fn a_word_of_the_record_comes_to_its_place() {
+    fn the_reason_for_no_run_is_the_rest_of_its_line() {
         let memory = Memory::new(5 << 20, 2, 0, 0).unwrap();
-        let mut said = Said::default();
-        let work_rate = format!("word control 0 {:x} 2a", offset_of!(Control, work_rate));
-        take_down(&work_rate, &mut said, &memory, 0, Instant::now());
-        assert_eq!(memory.control().work_rate.load(Ordering::Relaxed), 42);
-        assert_eq!(
-            take_down("error so it goes", &mut said, &memory, 0, Instant::now()),
-            Some("so it goes".into())
-        );
+        let told = take_down("error so it goes", &mut Said::default(), &memory, 0, Instant::now());
+        assert_eq!(told.as_deref(), Some("so it goes"));
     }
 }

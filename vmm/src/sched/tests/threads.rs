@@ -3,12 +3,12 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
-use crate::host::allocator::counted::{Counted, by_this_thread};
+use crate::host::allocator::counted::by_this_thread;
 use crate::host::clock::Clock;
 use crate::host::{cpus, signal};
 use crate::machine::vcpu::{Exit, Vcpu};
@@ -56,17 +56,17 @@ fn spin(time: Duration) {
 const STARTING: u32 = 24;
 
 /// Counts of what vCPUs that start have done so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// They are in the midst of their start.
-    starting: AtomicU32,
+    starting: u32,
     /// The most that were at the same time.
-    most_starting: AtomicU32,
-    said: AtomicU32,
+    most_starting: u32,
+    said: u32,
     /// They have gone on after that.
-    went_on: AtomicU32,
+    went_on: u32,
     /// The least number that had said so when one went on.
-    least_said: AtomicU32,
+    least_said: u32,
 }
 
 /// How a vCPU starts.
@@ -83,30 +83,31 @@ enum Manner {
 }
 
 /// The vCPU `id`: number 0 boots first, each takes a moment to start.
-fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
+fn vcpu(id: u32, manner: Manner, seen: &Arc<Mutex<Seen>>) -> Vcpu {
     let (seen, mut step) = (Arc::clone(seen), if id == 0 { 0 } else { 1 });
     let run = move || {
         spin(Duration::from_micros(50));
         step += 1;
+        let mut seen = seen.lock().expect("nobody panics with it");
         Ok(match (step, manner) {
             (1, _) => Exit::Booted,
             (2, _) => {
-                let starting = seen.starting.fetch_add(1, Ordering::SeqCst) + 1;
-                seen.most_starting.fetch_max(starting, Ordering::SeqCst);
+                seen.starting += 1;
+                seen.most_starting = seen.most_starting.max(seen.starting);
                 // Out and in again, as if its slice had ended.
                 Exit::Interrupted
             }
             (3, Manner::Leaves) => Exit::Left,
             (_, Manner::Silent) => Exit::Yield(None),
             (3, _) => {
-                seen.starting.fetch_sub(1, Ordering::SeqCst);
-                seen.said.fetch_add(1, Ordering::SeqCst);
+                seen.starting -= 1;
+                seen.said += 1;
                 Exit::Started
             }
             _ => {
                 if step == 4 {
-                    seen.least_said.fetch_min(seen.said.load(Ordering::SeqCst), Ordering::SeqCst);
-                    seen.went_on.fetch_add(1, Ordering::SeqCst);
+                    seen.least_said = seen.least_said.min(seen.said);
+                    seen.went_on += 1;
                 }
                 if manner == Manner::SaysItAgain && step % 2 == 0 { Exit::Started } else { Exit::Yield(None) }
             }
@@ -116,25 +117,22 @@ fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
 }
 
 /// Runs a guest whose last vCPU has this manner until `until` says so. What was seen, whether that came about, and where the vCPUs were.
-fn start(sched: Sched, manner: Manner, until: impl Fn(&Seen) -> bool) -> (Arc<Seen>, bool, Vec<Where>) {
+fn start(sched: Sched, manner: Manner, until: impl Fn(Seen) -> bool) -> (Seen, bool, Vec<Where>) {
     let ground = Ground::new(Clock::Host);
     let memory = Memory::new(LARGE_PAGE * 3, STARTING, 0, 0).expect("a few pages");
     let mut guest = ground.guest_of_our_own(&memory, sched == Sched::Vmm);
     guest.starts = Starts::said_by(STARTING);
     let guests = [guest];
-    let seen = Arc::new(Seen { least_said: AtomicU32::new(u32::MAX), ..Seen::default() });
+    let seen = Arc::new(Mutex::new(Seen { least_said: u32::MAX, ..Seen::default() }));
     let manner_of = |id| if id + 1 == STARTING { manner } else { Manner::Plain };
     let vcpus = vec![(0..STARTING).map(|id| vcpu(id, manner_of(id), &seen)).collect()];
     // No slice ends here, however busy the host is.
     let rules = Rules { sched, slice: Duration::from_secs(100), ..Rules::default() };
-    let (scheduler, came_about) = run_until(rules, &guests, vcpus, |_| until(&seen));
+    let look = || *seen.lock().expect("as above");
+    let (scheduler, came_about) = run_until(rules, &guests, vcpus, |_| until(look()));
     let finished = scheduler.finish();
     assert_eq!(finished.len(), STARTING as usize, "vCPUs are missing");
-    (seen, came_about, finished.iter().map(|vcpu| vcpu.whereabouts.at).collect())
-}
-
-fn count(of: &AtomicU32) -> u32 {
-    of.load(Ordering::SeqCst)
+    (look(), came_about, finished.iter().map(|vcpu| vcpu.whereabouts.at).collect())
 }
 
 #[test]
@@ -146,9 +144,9 @@ fn few_vcpus_start_at_a_time_and_none_works_before_all_have() {
             (Manner::SaysItAgain, STARTING, 2),
             (Manner::Leaves, STARTING - 1, 3),
         ] {
-            let (seen, all_went_on, places) = start(sched, manner, |seen| count(&seen.went_on) == all);
-            assert!(all_went_on && count(&seen.most_starting) <= most, "{sched:?}: {seen:?}");
-            assert_eq!(count(&seen.least_said), all, "{sched:?}");
+            let (seen, all_went_on, places) = start(sched, manner, |seen| seen.went_on == all);
+            assert!(all_went_on && seen.most_starting <= most, "{sched:?}: {seen:?}");
+            assert_eq!(seen.least_said, all, "{sched:?}");
             assert!(manner != Manner::Leaves || places.last() == Some(&Where::Left), "{sched:?}");
         }
     }
@@ -157,10 +155,10 @@ fn few_vcpus_start_at_a_time_and_none_works_before_all_have() {
 #[test]
 fn a_guest_with_a_silent_vcpu_waits_and_ends_when_told() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let all_others_said = |seen: &Seen| count(&seen.said) == STARTING - 1;
+        let all_others_said = |seen: Seen| seen.said == STARTING - 1;
         let (seen, came_about, places) = start(sched, Manner::Silent, all_others_said);
         assert!(came_about, "{sched:?}: {seen:?}");
-        assert_eq!(count(&seen.went_on), 0, "{sched:?}");
+        assert_eq!(seen.went_on, 0, "{sched:?}");
         assert!(places.iter().all(|at| *at != Where::NotStarted), "{sched:?}: {places:?}");
         // Most wait for their turns to start.
         start(sched, Manner::Silent, |_| true);
@@ -174,12 +172,12 @@ const FIRST: usize = 2 * VCPUS as usize;
 const BOUNDARIES: usize = 200;
 
 thread_local! {
-    static OUT: Cell<Option<(Counted, Instant)>> = const { Cell::new(None) };
+    static OUT: Cell<Option<([u64; 4], Instant)>> = const { Cell::new(None) };
 }
 
 /// Boundaries between slices on one pCPU, after the first: a runner's way from one vCPU to the next, counted, and timed for who looks.
 /// The runner, its timer and its signal are real. Each vCPU sleeps until its runner is kicked.
-fn boundaries() -> Vec<(Counted, Duration)> {
+fn boundaries() -> Vec<([u64; 4], Duration)> {
     let found = Arc::new(Mutex::new(Vec::with_capacity(2 * BOUNDARIES)));
     let ground = Ground::new(Clock::Host);
     let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a few pages");
@@ -191,7 +189,8 @@ fn boundaries() -> Vec<(Counted, Duration)> {
         let run = move || {
             let (counted, now) = (by_this_thread(), Instant::now());
             if let Some((before, since)) = OUT.get() {
-                found.lock().expect("nobody panics with it").push((counted - before, now - since));
+                let counted = std::array::from_fn(|one| counted[one] - before[one]);
+                found.lock().expect("nobody panics with it").push((counted, now - since));
             }
             if !std::mem::replace(&mut booted, true) {
                 return Ok(Exit::Booted);
@@ -217,28 +216,21 @@ fn boundaries() -> Vec<(Counted, Duration)> {
     found
 }
 
-/// The count that most boundaries have: a late timer costs one of them more.
-fn usual(boundaries: &[(Counted, Duration)], of: impl Fn(&Counted) -> u64) -> u64 {
-    let mut counts: Vec<_> = boundaries.iter().map(|(counted, _)| of(counted)).collect();
-    counts.sort_unstable();
-    counts[counts.len() / 2]
-}
-
 #[test]
 fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
     let found = boundaries();
-    let usual = Counted {
-        mutexes: usual(&found, |counted| counted.mutexes),
-        clocks: usual(&found, |counted| counted.clocks),
-        counters: usual(&found, |counted| counted.counters),
-        allocations: usual(&found, |counted| counted.allocations),
-    };
-    let allocations = found.iter().map(|(counted, _)| counted.allocations).sum::<u64>();
+    // What most boundaries have: a late timer costs one of them more.
+    let usual: [u64; 4] = std::array::from_fn(|one| {
+        let mut counts: Vec<_> = found.iter().map(|(counted, _)| counted[one]).collect();
+        counts.sort_unstable();
+        counts[counts.len() / 2]
+    });
+    let allocations = found.iter().map(|(counted, _)| counted[3]).sum::<u64>();
     let mut took: Vec<_> = found.iter().map(|(_, took)| *took).collect();
     took.sort_unstable();
-    let median = took[took.len() / 2];
-    println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {}", found.len());
-    assert_eq!(usual, Counted { mutexes: 1, clocks: 2, counters: 6, allocations: 0 });
+    let (median, number) = (took[took.len() / 2], found.len());
+    println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {number}");
+    assert_eq!(usual, [1, 2, 6, 0], "mutexes, readings of clocks and of the counter, allocations");
 }
 
 #[test]

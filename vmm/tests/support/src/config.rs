@@ -132,6 +132,7 @@ settings! {
     presence: | Option<Presence>, |run| &mut run.guests[0].presence;
     lock: | String, |run| &mut ours(run).lock;
     patch: bool, |run| &mut ours(run).patch;
+    preempted_hint: bool, |run| &mut ours(run).preempted_hint;
     spin_threshold: Duration, |run| &mut ours(run).spin_threshold;
     slice_margin: Duration, |run| &mut ours(run).slice_margin;
     workload: | String, |run| &mut ours(run).workload;

@@ -6,17 +6,17 @@ mod trials;
 
 pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
 pub use runs::{
-    PATIENCE, count, dies_with_its_place, done, event, exits, forms, found, panics, refused, reported,
-    run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion, watched,
-    within,
+    PATIENCE, count, dies_with_its_place, done, event, exits, forms, forms_of, found, panics, refused,
+    reported, run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion,
+    watched, within,
 };
-pub use trials::{Check, Failed, chosen, conclude, named, needs, not_nested, note, skip, trials};
+pub use trials::{Check, Failed, chosen, conclude, each, named, skip, trials};
 
 #[doc(hidden)]
 pub use inventory;
 pub use macro_rules_attribute::apply;
 #[doc(hidden)]
-pub use trials::{Registered, Tests, each};
+pub use trials::Registered;
 
 /// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
 pub fn nested() -> bool {

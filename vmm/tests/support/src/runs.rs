@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, TicksHistogram, run,
+    ARMS, ByActivity, Ended, Entry, Found, Image, Instruments, Outcome, Run, RunError, TicksHistogram, run,
 };
 
 use crate::config::Settings;
@@ -17,7 +17,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn forms() -> Vec<(String, bool)> {
     let arms = ARMS.iter().map(|arm| arm.name);
     let image = Image::embedded().with_locks(arms).expect("arms are objects that can be linked");
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
+    forms_of(image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults()))
+}
+
+/// Every form of these locks. With each whether it is paravirtual.
+pub fn forms_of<'a>(locks: impl Iterator<Item = &'a Entry>) -> Vec<(String, bool)> {
     let forms = locks.flat_map(|lock| {
         let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
         forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))

@@ -25,14 +25,6 @@ impl<E: Display> From<E> for Failed {
     }
 }
 
-impl Failed {
-    /// The reason.
-    pub fn message(&self) -> &str {
-        let (Self::Because(reason) | Self::Skipped(reason)) = self;
-        reason
-    }
-}
-
 /// The end of a test that may be skipped, or that fails by panics alone.
 pub trait Verdict {
     /// The end as a result.
@@ -51,19 +43,9 @@ impl Verdict for Check {
     }
 }
 
-/// Ends a test that cannot be made here: `reason` says what is missing.
+/// Ends a test that cannot be made here: `reason` says what is missing, such as the error of something that it needs.
 pub fn skip<T>(reason: impl Display) -> Result<T, Failed> {
     Err(Failed::Skipped(reason.to_string()))
-}
-
-/// Ends a test that lacks what it needs.
-pub fn needs<T, E: Display>(needed: Result<T, E>) -> Result<T, Failed> {
-    needed.or_else(skip)
-}
-
-/// Ends a test that cannot be made in the emulated machine of `just test-nested`, if this is one.
-pub fn not_nested(reason: &str) -> Check {
-    if crate::nested() { skip(format_args!("not in an emulated machine: {reason}")) } else { Ok(()) }
 }
 
 /// A trial with a name of its own.
@@ -98,24 +80,6 @@ pub fn trials(by_file: bool) -> Vec<Trial> {
     trials
 }
 
-/// Result of a registered function: the end of one test, or trials with names of their own.
-#[doc(hidden)]
-pub trait Tests: Sized {
-    fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial>;
-}
-
-impl<V: Verdict> Tests for V {
-    fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial> {
-        vec![named(name, function)]
-    }
-}
-
-impl Tests for Vec<Trial> {
-    fn trials(_: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial> {
-        function()
-    }
-}
-
 /// A parameter of a test that makes one test of each of its values.
 #[doc(hidden)]
 pub trait Parameter: Copy + Send + 'static {
@@ -134,23 +98,34 @@ impl Parameter for Accelerator {
 }
 
 /// Returns a trial of each value of the parameter.
-#[doc(hidden)]
-pub fn each<P: Parameter, V: Verdict + 'static>(name: &str, function: fn(P) -> V) -> Vec<Trial> {
-    let trial = |(before, value, behind)| named(format!("{before}{name}{behind}"), move || function(value));
+pub fn each<P: Parameter, V: Verdict>(
+    name: &str,
+    test: impl Fn(P) -> V + Clone + Send + 'static,
+) -> Vec<Trial> {
+    let trial = |(before, value, behind)| {
+        let test = test.clone();
+        named(format!("{before}{name}{behind}"), move || test(value))
+    };
     P::VALUES.map(trial).into()
 }
 
-/// Registers a function as a test: without parameter, or with a scheduler or accelerator as its only one.
+/// Registers a function as a test: without parameter, or with a scheduler or accelerator as its only one. One that returns trials
+/// registers these, which have names of their own.
 #[macro_export]
 macro_rules! trial {
-    ($(#[$attribute:meta])* $visibility:vis fn $name:ident() $($body:tt)*) => {
+    ($(#[$attribute:meta])* fn $name:ident() -> Vec<Trial> $body:block) => {
         $(#[$attribute])*
-        $visibility fn $name() $($body)*
-        $crate::trial!(@ $name, |name| $crate::Tests::trials(name, $name));
+        fn $name() -> Vec<Trial> $body
+        $crate::trial!(@ $name, |_| $name());
     };
-    ($(#[$attribute:meta])* $visibility:vis fn $name:ident($parameter:ident: $type:ty) $($body:tt)*) => {
+    ($(#[$attribute:meta])* fn $name:ident() $($body:tt)*) => {
         $(#[$attribute])*
-        $visibility fn $name($parameter: $type) $($body)*
+        fn $name() $($body)*
+        $crate::trial!(@ $name, |name| vec![$crate::named(name, $name)]);
+    };
+    ($(#[$attribute:meta])* fn $name:ident($parameter:ident: $type:ty) $($body:tt)*) => {
+        $(#[$attribute])*
+        fn $name($parameter: $type) $($body)*
         $crate::trial!(@ $name, |name| $crate::each::<$type, _>(&name, $name));
     };
     (@ $name:ident, $trials:expr) => {
@@ -173,29 +148,26 @@ pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
 }
 
 /// Makes trials one after the other: a guest takes all pCPUs, so that in parallel they would only measure each other, and on threads the
-/// image's addresses, which are there once in a process. If something is `lacking` here, `what` they test is skipped.
-pub fn conclude(trials: Vec<Trial>, what: &str, lacking: Option<&str>) -> Conclusion {
+/// image's addresses, which are there once in a process. If something is `lacking` here, `what` they test is skipped. How it went on
+/// `engine` is noted: `ENGINE passed COUNT`, or `ENGINE skipped REASON`, in the file that `HALTKICK_RAN_ON` names.
+/// `bench/tests/ran-on.sh` makes the last line of `just test` of it.
+pub fn conclude(trials: Vec<Trial>, what: &str, engine: &str, lacking: Option<&str>) -> Conclusion {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads = Some(1);
     if let Some(reason) = lacking {
         eprintln!("{what} are skipped, not tested: {reason}");
     }
     let flag = |trial: Trial| if lacking.is_some() { trial.with_ignored_flag(true) } else { trial };
-    libtest_mimic::run(&arguments, trials.into_iter().map(flag).collect())
-}
-
-/// Notes how it went on an engine, `ENGINE passed COUNT` or `ENGINE skipped REASON` if it is lacking here, in the file that
-/// `HALTKICK_RAN_ON` names: `bench/tests/ran-on.sh` makes the last line of `just test` of it.
-pub fn note(engine: &str, conclusion: &Conclusion, lacking: Option<String>) {
+    let conclusion = libtest_mimic::run(&arguments, trials.into_iter().map(flag).collect());
     // In the emulated machine of `just test-nested` the file would be lost; the suite notes that itself.
-    let here = std::env::var_os("HALTKICK_NESTED").is_none();
-    let Some(file) = std::env::var_os("HALTKICK_RAN_ON").filter(|_| here && !conclusion.has_failed()) else {
-        return;
-    };
-    let line = match lacking {
-        Some(reason) => format!("{engine} skipped {reason}\n"),
-        None => format!("{engine} passed {}\n", conclusion.num_passed),
-    };
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file that HALTKICK_RAN_ON names");
+    let is_noted = !crate::nested() && !conclusion.has_failed();
+    if let Some(file) = std::env::var_os("HALTKICK_RAN_ON").filter(|_| is_noted) {
+        let line = match lacking {
+            Some(reason) => format!("{engine} skipped {reason}\n"),
+            None => format!("{engine} passed {}\n", conclusion.num_passed),
+        };
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file of HALTKICK_RAN_ON");
+    }
+    conclusion
 }
