@@ -164,12 +164,14 @@ impl Meddler {
         }
         let (void, seen, random) = (&self.void, &self.seen, &mut self.random);
         let mut fixed = is_constant.then(|| SplitMix::new(self.constant ^ rip));
+        // What a loop looks for is mostly zero, or negative, and it may do so at several places: some vCPUs see the same at all of them.
+        let constant = [Some(0), Some(u64::MAX), None][number / 2 % 3];
         let flags = fixed.as_mut().unwrap_or(random).next();
+        let flags = constant.filter(|_| is_constant).unwrap_or(flags);
         let mut set = |cpu: &mut Cpu, register: General| {
             let drawn = fixed.as_mut().unwrap_or(random).next();
             let filled = match drawn & 7 {
-                // Positive, negative or zero, as often as each other: what a loop looks for is mostly one of these.
-                _ if fixed.is_some() => [0, u64::MAX, drawn][(drawn >> 32) as usize % 3],
+                _ if fixed.is_some() => constant.unwrap_or(drawn),
                 0..4 => drawn >> 3 & 3,
                 4 => u64::MAX,
                 5 => drawn >> 3,

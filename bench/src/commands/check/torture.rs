@@ -118,6 +118,11 @@ const KINDS: &[Kind] = {
         Readers.here(MANY, "half of it readers", "read-share=50% hold=500ns think=0ns slice=200us"),
         Readers.here(FEW, "few writers", "read-share=95% hold=500ns think=0ns slice=200us"),
         Readers.simulated(&[4, 8], "eight simulated pCPUs, long readers, waiters taken off", LONG_READERS),
+        Readers.simulated(
+            &[64],
+            "sixteen simulated pCPUs, long readers, waiters taken off",
+            MANY_LONG_READERS,
+        ),
         Readers.here(&[2, 3, 5, 8, 16, 64], "readers inside at once", READERS_INSIDE),
         // A kind of its own, since one of each kind comes first: counts of six or eight bits showed after most of a minute.
         Readers.here(&[300], "more readers than a byte can number", READERS_INSIDE),
@@ -171,6 +176,10 @@ const KINDS: &[Kind] = {
 /// such trials find a sleep without a last look; sections of 5 us in 100 ms found it in half of the trials.
 const LONG_READERS: &str =
     "read-share=50% deschedule=waiter,rate=20000,for=20us hold=3us think=1us slice=100us window=300ms";
+/// Most of 64 vCPUs sleep while others find in a last look that they need not: a bit of a word that is not the own one shows in 5 of 5
+/// such trials.
+const MANY_LONG_READERS: &str =
+    "read-share=50% deschedule=waiter,rate=100000,for=20us hold=3us think=1us cpus=0-15 window=200ms";
 /// All vCPUs are inside at once. Windows of 200 ms show a count of six bits with 300 vCPUs in 8 of 8 runs, half as long ones in 5 of 6.
 const READERS_INSIDE: &str = "workload=readers-inside hold=200ns slice=50us window=200ms";
 const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
