@@ -4,6 +4,7 @@
     same_as.py REV                     exit code 0: all the same; 1: what differs is printed; 2: it could not be compared
     same_as.py REV --own-images        each side runs its own guest image, not both that of REV
     same_as.py REV --only TEXT         only commands whose names contain TEXT (later ones may need earlier ones)
+    same_as.py REV --pairs N           on KVM: how fast locks are, N pairs of runs in turn for each cell; exit code 1: slower
 
 Both sides run the commands below on simulated machines, each in a directory of its own: target/same-as/runs. Exit codes, both
 streams and every file are compared but for run ids, times of day, commits, and what a manifest tells about the host. JSON and CSV are
@@ -18,10 +19,12 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -454,14 +457,53 @@ def check_codes(place, arguments):
         raise Cannot(f"with {arguments.revision} {'; '.join(wrong)}: correct these lines of COMMANDS, see {place}/*.stderr")
 
 
+# Lock and ratio of each cell whose speed is compared.
+CELLS = [("qspinlock", 1), ("qspinlock", 2), ("qspinlock", 8), ("qspinlock-wc", 2), ("qspinlock-wc", 8)]
+
+
+def sections_a_second(program, lock, ratio):
+    """How many sections a run of the program did."""
+    words = f"run --lock {lock} --pv on --ratio {ratio} --hold 1us --think 2us --duration 500ms --no-ideal --format json".split()
+    run = subprocess.run([program, *words], capture_output=True, check=False, text=True)
+    if run.returncode:
+        raise Cannot(f"{program} {' '.join(words)} ends with {run.returncode}: {run.stderr.strip()}")
+    record = json.loads(run.stdout)
+    return (record.get("figures") or record["totals"])["acquisitions_per_second"]
+
+
+def interval(logarithms):
+    """Ratio, and the ends of its interval (95 %, of a mean that is nearly normal)."""
+    mean = statistics.mean(logarithms)
+    error = 2.1 * statistics.stdev(logarithms) / math.sqrt(len(logarithms))
+    return [math.exp(value) for value in (mean, mean - error, mean + error)]
+
+
+def paired(programs, pairs):
+    """Prints sections a second of the second program over the first's, cell for cell; whether it is slower over all of them."""
+    found = {cell: [] for cell in CELLS}
+    for pair, cell in itertools.product(range(pairs), CELLS):
+        # Each comes first as often.
+        order = programs if pair % 2 == 0 else programs[::-1]
+        took = {program: sections_a_second(program, *cell) for program in order}
+        found[cell].append(math.log(took[programs[1]] / took[programs[0]]))
+    rows = [(f"{lock}, ratio {ratio}", logarithms) for (lock, ratio), logarithms in found.items()]
+    rows.append(("all", [value for logarithms in found.values() for value in logarithms]))
+    for name, logarithms in rows:
+        print("{:24} {:.4f} ({:.4f} to {:.4f})".format(name, *interval(logarithms)))
+    return interval(rows[-1][1])[2] < 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", metavar="REV")
     parser.add_argument("--own-images", action="store_true")
     parser.add_argument("--only", metavar="TEXT", default="")
+    parser.add_argument("--pairs", metavar="N", type=int)
     arguments = parser.parse_args()
     base, base_image = built(tree_of(arguments.revision), PLACE / "target")
     candidate, own_image = built(ROOT, ROOT / "target")
+    if arguments.pairs:
+        return int(paired([base, candidate], arguments.pairs))
     places = PLACE / "runs/base", PLACE / "runs/candidate"
     images = base_image, own_image if arguments.own_images else base_image
     sides = [
