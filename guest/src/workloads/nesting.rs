@@ -6,6 +6,7 @@
 //! others held, too, and comes to wait at five levels at once. Locks are only ever waited for in rising order,
 //! so there is no circular wait.
 
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{BootFlags, MAX_VCPUS};
@@ -28,73 +29,49 @@ const LOCKS: usize = LEVELS + 1;
 workload! {
     "450" "selftest-nesting", "slow paths interrupted in slow paths, five levels deep, packed words (--locks 5)",
         [IS_SELFTEST],
-        [] => || if boot().flags.has(BootFlags::PARAVIRT) { PV_PACKED.run() } else { NATIVE_PACKED.run() };
+        [] => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvPacked>() } else { run::<NativePacked>() };
     "460" "selftest-nesting-whole", "the same with whole words",
         [IS_SELFTEST],
-        [] => || if boot().flags.has(BootFlags::PARAVIRT) { PV_WHOLE.run() } else { NATIVE_WHOLE.run() };
+        [] => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvWhole>() } else { run::<NativeWhole>() };
 }
 
-static NATIVE_PACKED: Five<Native, Packed> = Five::new(|lock| NATIVE_PACKED.visit(lock));
-static NATIVE_WHOLE: Five<Native, Whole> = Five::new(|lock| NATIVE_WHOLE.visit(lock));
-static PV_PACKED: Five<Pv, Packed> = Five::new(|lock| PV_PACKED.visit(lock));
-static PV_WHOLE: Five<Pv, Whole> = Five::new(|lock| PV_WHOLE.visit(lock));
-
-/// Five locks of one form in one layout.
-struct Five<M, W> {
-    locks: [CachePadded<QSpinLock<M, W>>; LOCKS],
-    domain: QSpinDomain<Interrupted, MAX_VCPUS, MAX_VCPUS>,
+/// The workload on one vCPU. Taking all five locks counts as one operation.
+fn run<N: Nested>() {
+    assert!(boot().lock_count as usize == LOCKS, "this workload needs 5 locks: --locks 5");
+    let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
+    until_closed(|| {
+        (0..LOCKS).for_each(acquire::<N>);
+        work(hold);
+        (0..LOCKS).rev().for_each(release::<N>);
+        work(think);
+    });
 }
 
-impl<M: Mode, W: Word> Five<M, W> {
-    /// Locks whose waiters are interrupted by their own `visit`.
-    const fn new(visit: fn(usize)) -> Self {
-        let locks = [const { CachePadded::new(QSpinLock::new()) }; LOCKS];
-        Self { locks, domain: QSpinDomain::new(Interrupted(visit)) }
-    }
+fn acquire<N: Nested>(lock: usize) {
+    // Relaxed: only this vCPU accesses it.
+    let wanted = &WANTED[cpu()];
+    let outer = wanted.load(Ordering::Relaxed);
+    wanted.store(lock, Ordering::Relaxed);
+    N::locks()[lock].lock(N::domain());
+    wanted.store(outer, Ordering::Relaxed);
+    activity::section_entered(&this().activity);
+    oracle::enter(lock);
+}
 
-    /// The workload on one vCPU. Taking all five locks counts as one operation.
-    fn run(&self) {
-        assert!(boot().lock_count as usize == LOCKS, "this workload needs 5 locks: --locks 5");
-        let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
-        until_closed(|| {
-            (0..LOCKS).for_each(|lock| self.acquire(lock));
-            work(hold);
-            (0..LOCKS).rev().for_each(|lock| self.release(lock));
-            work(think);
-        });
-    }
-
-    fn acquire(&self, lock: usize) {
-        // Relaxed: only this vCPU accesses it.
-        let wanted = &WANTED[cpu()];
-        let outer = wanted.load(Ordering::Relaxed);
-        wanted.store(lock, Ordering::Relaxed);
-        self.locks[lock].lock(&self.domain);
-        wanted.store(outer, Ordering::Relaxed);
-        activity::section_entered(&this().activity);
-        oracle::enter(lock);
-    }
-
-    fn release(&self, lock: usize) {
-        oracle::leave(lock);
-        self.locks[lock].unlock(&self.domain, ());
-        activity::section_left(&this().activity);
-    }
-
-    fn visit(&self, lock: usize) {
-        self.acquire(lock);
-        self.release(lock);
-    }
+fn release<N: Nested>(lock: usize) {
+    oracle::leave(lock);
+    N::locks()[lock].unlock(N::domain(), ());
+    activity::section_left(&this().activity);
 }
 
 /// The lock that each vCPU is waiting for, or was when it was interrupted.
 static WANTED: [CachePadded<AtomicUsize>; MAX_VCPUS] =
     [const { CachePadded::new(AtomicUsize::new(0)) }; MAX_VCPUS];
 
-/// This guest, interrupted at every pause by what takes the lock of a number, and releases it.
-struct Interrupted(fn(usize));
+/// This guest, interrupted at every pause.
+struct Interrupted<N>(PhantomData<fn() -> N>);
 
-impl Delegate for Interrupted {
+impl<N: Nested> Delegate for Interrupted<N> {
     type Platform = Guest;
 
     fn platform(&self) -> &Guest {
@@ -105,7 +82,45 @@ impl Delegate for Interrupted {
         Guest.pause();
         let next = WANTED[cpu()].load(Ordering::Relaxed) + 1;
         if next < LOCKS {
-            (self.0)(next);
+            acquire::<N>(next);
+            release::<N>(next);
         }
     }
 }
+
+/// Five locks of one form in one layout.
+trait Nested: Sized + 'static {
+    type Mode: Mode;
+    type Layout: Word;
+
+    fn locks() -> &'static [CachePadded<QSpinLock<Self::Mode, Self::Layout>>; LOCKS];
+    fn domain() -> &'static QSpinDomain<Interrupted<Self>, MAX_VCPUS, MAX_VCPUS>;
+}
+
+macro_rules! nested {
+    ($name:ident, $mode:ident, $layout:ident) => {
+        enum $name {}
+
+        impl Nested for $name {
+            type Mode = $mode;
+            type Layout = $layout;
+
+            fn locks() -> &'static [CachePadded<QSpinLock<$mode, $layout>>; LOCKS] {
+                static FIVE: [CachePadded<QSpinLock<$mode, $layout>>; LOCKS] =
+                    [const { CachePadded::new(QSpinLock::new()) }; LOCKS];
+                &FIVE
+            }
+
+            fn domain() -> &'static QSpinDomain<Interrupted<Self>, MAX_VCPUS, MAX_VCPUS> {
+                static DOMAIN: QSpinDomain<Interrupted<$name>, MAX_VCPUS, MAX_VCPUS> =
+                    QSpinDomain::new(Interrupted(PhantomData));
+                &DOMAIN
+            }
+        }
+    };
+}
+
+nested!(NativePacked, Native, Packed);
+nested!(NativeWhole, Native, Whole);
+nested!(PvPacked, Pv, Packed);
+nested!(PvWhole, Pv, Whole);
