@@ -60,7 +60,7 @@ fn main() {
     let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
     let made_of = made_of(&root, &image);
-    std::fs::write(out_dir.join("sources.rs"), sources(&root, &made_of))
+    std::fs::write(out_dir.join("sources.rs"), sources(&root, &out_dir, &made_of))
         .expect("the folder that cargo gives can be written");
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
@@ -94,8 +94,9 @@ fn flags(root: &Path) -> String {
         "-Csymbol-mangling-version=v0",
         // Every function begins a cache line, so that what one costs does not depend on those before it.
         "-Cllvm-args=-align-all-functions=6",
-        // Debugging data are three quarters of the file, and a sixth of them remains.
+        // Debugging data are three quarters of the file, and a sixth of them remains; without -O2 the linker compresses in haste.
         "-Clink-arg=--compress-debug-sections=zlib",
+        "-Clink-arg=-O2",
         &format!("--remap-path-prefix={}/=", root.display()),
         // Crates of others, wherever cargo keeps them.
         &format!("--remap-path-prefix={}=/cargo", cargo_home().display()),
@@ -142,15 +143,19 @@ fn compile(root: &Path, source: &Path, object: &Path) -> Option<()> {
     Some(())
 }
 
-/// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
-fn sources(root: &Path, made_of: &[String]) -> String {
+/// The text of the locks' sources, compressed, by the names that the image's debugging data gives them: a slice of pairs.
+fn sources(root: &Path, out_dir: &Path, made_of: &[String]) -> String {
     let of_locks = made_of.iter().filter(|source| source.starts_with("guest/locks/src/"));
-    let pair = |path: PathBuf| {
+    let pair = |(number, path): (usize, PathBuf)| {
         let name = path.strip_prefix(root).expect("it lies in there").display().to_string();
-        format!("({name:?}, include_str!({:?})),\n", path.display().to_string())
+        let text = std::fs::read(&path).expect("the sources can be read");
+        let deflated = out_dir.join(format!("source-{number}.deflated"));
+        std::fs::write(&deflated, miniz_oxide::deflate::compress_to_vec(&text, 9))
+            .expect("the folder that cargo gives can be written");
+        format!("({name:?}, include_bytes!({:?})),\n", deflated.display().to_string())
     };
     let files = files_of_arms(root).into_iter().chain(of_locks.map(|source| root.join(source)));
-    format!("&[\n{}]", files.map(pair).collect::<String>())
+    format!("&[\n{}]", files.enumerate().map(pair).collect::<String>())
 }
 
 /// Cargo's folder of downloads.

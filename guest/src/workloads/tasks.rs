@@ -37,7 +37,14 @@ const TASKS: usize = MAX_VCPUS;
 /// Time of a turn, on a pCPU.
 const TURN_NS: u64 = 1_000_000;
 
-struct Task(CachePadded<UnsafeCell<Option<State>>>);
+struct Task(CachePadded<UnsafeCell<Begun>>);
+
+/// A task's state, once it has begun. Its tag is a byte of its own, so that tasks which have not are zeros, of which the image has none.
+#[repr(u8)]
+enum Begun {
+    Not = 0,
+    With(State) = 1,
+}
 
 struct State {
     choices: Choices,
@@ -48,7 +55,7 @@ struct State {
 // SAFETY: the vCPU alone that has taken the task from its queue reads and writes it.
 unsafe impl Sync for Task {}
 
-static STATES: [Task; TASKS] = [const { Task(CachePadded::new(UnsafeCell::new(None))) }; TASKS];
+static STATES: [Task; TASKS] = [const { Task(CachePadded::new(UnsafeCell::new(Begun::Not))) }; TASKS];
 
 /// Not 0: the vCPU sleeps, or is about to.
 static ASLEEP: [CachePadded<AtomicU32>; MAX_VCPUS] =
@@ -93,8 +100,11 @@ fn run() {
 /// Runs `task`, which the calling vCPU has taken, for a turn.
 fn turn(task: usize, rounds: &Rounds) {
     // SAFETY: this vCPU has taken the task, so no other one touches its state until it is put back.
-    let state = unsafe { &mut *STATES[task].0.get() };
-    let state = state.get_or_insert_with(|| State { choices: Choices::of(task).begun(), put_at: 0 });
+    let begun = unsafe { &mut *STATES[task].0.get() };
+    if let Begun::Not = begun {
+        *begun = Begun::With(State { choices: Choices::of(task).begun(), put_at: 0 });
+    }
+    let Begun::With(state) = begun else { return };
     if state.put_at != 0 && is_open() {
         record_between(QUEUED, state.put_at, now().max(state.put_at));
     }

@@ -524,7 +524,6 @@ impl board::Memory for Ram<'_> {
         u64::from_le_bytes(value)
     }
 
-    #[inline(always)]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
         let Some(to) = self.at(physical, bytes) else { return };
         // SAFETY: as above, the other way round.

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS, LOCKS_SECTION,
     LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
+use miniz_oxide::inflate::decompress_to_vec;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, elf};
 
@@ -159,8 +160,13 @@ impl Image {
     /// The text of a lock's source file, as the debugging data of the embedded image names it.
     #[must_use]
     pub fn embedded_source(file: &str) -> Option<&'static str> {
-        const SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
-        SOURCES.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+        const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+        static TEXTS: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
+            let inflated = |deflated: &[u8]| String::from_utf8(decompress_to_vec(deflated).ok()?).ok();
+            let texts = SOURCES.iter().map(|(name, text)| (*name, inflated(text)));
+            texts.map(|(name, text)| (name, text.expect("the build wrote it"))).collect()
+        });
+        TEXTS.iter().find(|(name, _)| *name == file).map(|(_, text)| text.as_str())
     }
 
     /// Whether its built-in locks are those of the embedded image, whatever was linked behind them.
