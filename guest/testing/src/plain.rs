@@ -62,7 +62,13 @@ pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], 
     if writes {
         let tried = if tries { lock.try_write(domain) } else { None };
         let token = tried.unwrap_or_else(|| lock.write(domain));
-        counters.iter().for_each(Plain::increment);
+        for counter in counters {
+            counter.increment();
+            // A reader that is inside sees the first one ahead.
+            if cfg!(shuttle) || !cfg!(loom) && counter.get().is_multiple_of(64) {
+                yield_now();
+            }
+        }
         lock.write_unlock(domain, token);
     } else {
         let tried = if tries { lock.try_read(domain) } else { None };

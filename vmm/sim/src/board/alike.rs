@@ -489,6 +489,14 @@ mod tests {
     }
 
     #[test]
+    fn a_round_that_decides_otherwise_is_no_such_one_again() {
+        let round = [add(RCX, RCX, 64), test(8), SETTLES];
+        let alike = Alike::after(&stand(0, 4), &stand(0, 5), &round).expect("it counts");
+        let is_again = |last| alike.is_again(&stand(0, last), &stand(0, last + 1), &round);
+        assert_eq!([5, 6, 7, 14, 15].map(is_again), [true, true, false, false, true]);
+    }
+
+    #[test]
     fn a_sum_wider_than_its_counter_makes_rounds_unlike() {
         let after = |width| {
             let round = [add(RCX, RCX, 32), add(RAX, RCX, width), SETTLES];

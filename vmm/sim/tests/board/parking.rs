@@ -115,6 +115,37 @@ fn a_parked_waiter_ends_as_one_that_executes_every_round() {
 }
 
 #[test]
+fn an_alarm_finds_a_parked_waiter_in_the_round_in_which_it_would_be() {
+    /// As many instructions as a round has at most.
+    const ROUND: u64 = 16;
+    for (name, program, argument) in [
+        ("count_to_a_bound", count_to_a_bound(), 2000),
+        ("count_down_again_and_again", count_down_again_and_again(), 2000),
+        ("count_by_a_choice", count_by_a_choice(), 2000),
+        ("wait_with_patience", wait_with_patience(), u64::MAX),
+    ] {
+        // When the alarm rings, and the instructions until then.
+        let rings = |parks: bool, alarm_ps: u64| {
+            let mut bench = Bench::new("cascadelake-2s", program);
+            bench.one_by_one(parks);
+            bench.start(0, CODE, DATA, argument);
+            bench.board.set_alarm(0, alarm_ps);
+            let rings = bench.board.run(u64::MAX / 2).expect("the alarm");
+            assert_eq!(rings.what, What::Alarm, "{name}");
+            (rings.at_ps, bench.board.cpu(0).expect("it stands still").instructions)
+        };
+        for alarm_ps in (10_000_000..11_000_000).step_by(17_000) {
+            // Just before one that executes every round has come to the end of an instruction.
+            let (end_ps, executed) = rings(false, alarm_ps);
+            let (rings_ps, parked) = rings(true, end_ps - 1);
+            // Or it executes this round, too.
+            let late = if rings_ps < end_ps { 1..=ROUND } else { 0..=0 };
+            assert!(late.contains(&executed.wrapping_sub(parked)), "{name}: {parked}, {executed}");
+        }
+    }
+}
+
+#[test]
 fn a_parked_waiter_takes_many_rounds_at_once() {
     let executed =
         |program, argument, iterations, parks| executed(&pair(program, argument, iterations, parks).1);

@@ -314,6 +314,12 @@ mod tests {
     }
 
     #[test]
+    fn an_elf_file_begins_at_its_entry() {
+        let file = with(elf(2, 1, 100), &[(24, &[99])]);
+        assert_eq!(loaded(&file).map(|kernel| kernel.entry), Ok((16 << 20) + 99));
+    }
+
+    #[test]
     fn a_file_that_is_no_kernel_is_named_with_what_is_wrong() {
         let elf_with = |edits: &[(usize, &[u8])]| with(elf(2, 1, 100), edits);
         let bz = |edits: &[(usize, &[u8])]| with(bz_image(HIGH_MEMORY, 1 << 20), edits);
