@@ -4,7 +4,8 @@
     same_as.py REV                     exit code 0: all the same; 1: what differs is printed; 2: it could not be compared
     same_as.py REV --own-images        each side runs its own guest image, not both that of REV
     same_as.py REV --only TEXT         only commands whose names contain TEXT (later ones may need earlier ones)
-    same_as.py REV --pairs N           on KVM: how fast locks are, N pairs of runs in turn for each cell; exit code 1: slower
+    same_as.py REV --pairs N           only how fast locks are on KVM: N pairs of runs in turn for each cell, 20 or more for 95 %;
+                                       exit code 1: slower. Each side runs its own guest image
 
 Both sides run the commands below on simulated machines, each in a directory of its own: target/same-as/runs. Exit codes, both
 streams and every file are compared but for run ids, times of day, commits, and what a manifest tells about the host. JSON and CSV are
@@ -459,26 +460,25 @@ def check_codes(place, arguments):
 
 # Lock and ratio of each cell whose speed is compared.
 CELLS = [("qspinlock", 1), ("qspinlock", 2), ("qspinlock", 8), ("qspinlock-wc", 2), ("qspinlock-wc", 8)]
-
-
 # Exit code of a run that measured something else than it was to.
 INVALID = 7
 
 
 def sections_a_second(program, lock, ratio):
-    """How many sections a valid run of the program did: a busy host spoils some."""
+    """Sections a second of a valid run of the program. A busy host spoils some runs: five are made at most."""
     words = f"run --lock {lock} --pv on --ratio {ratio} --hold 1us --think 2us --duration 500ms --no-ideal --format json".split()
-    runs = (subprocess.run([program, *words], capture_output=True, check=False, text=True) for _ in range(5))
-    run = next((run for run in runs if run.returncode != INVALID), None)
-    if run is None or run.returncode:
-        why = f"ends with {run.returncode}: {run.stderr.strip()}" if run else "has no valid run in five"
-        raise Cannot(f"{program} {' '.join(words)} {why}")
+    for _ in range(5):
+        run = subprocess.run([program, *words], capture_output=True, check=False, text=True)
+        if run.returncode != INVALID:
+            break
+    if run.returncode:
+        raise Cannot(f"{program} {' '.join(words)} ends with {run.returncode}: {run.stderr.strip()}")
     record = json.loads(run.stdout)
     return (record.get("figures") or record["totals"])["acquisitions_per_second"]
 
 
 def interval(logarithms):
-    """Ratio, and the ends of its interval (95 %, of a mean that is nearly normal)."""
+    """Ratio, and the ends of its interval: 95 % if there are 20 or more logarithms, by Student's t."""
     mean = statistics.mean(logarithms)
     error = 2.1 * statistics.stdev(logarithms) / math.sqrt(len(logarithms))
     return [math.exp(value) for value in (mean, mean - error, mean + error)]
@@ -488,7 +488,7 @@ def paired(programs, pairs):
     """Prints sections a second of the second program over the first's, cell for cell; whether it is slower over all of them."""
     found = {cell: [] for cell in CELLS}
     for pair, cell in itertools.product(range(pairs), CELLS):
-        # Each comes first as often.
+        # The first program goes first in every other pair.
         order = programs if pair % 2 == 0 else programs[::-1]
         took = {program: sections_a_second(program, *cell) for program in order}
         found[cell].append(math.log(took[programs[1]] / took[programs[0]]))
@@ -506,6 +506,8 @@ def main():
     parser.add_argument("--only", metavar="TEXT", default="")
     parser.add_argument("--pairs", metavar="N", type=int)
     arguments = parser.parse_args()
+    if arguments.pairs is not None and arguments.pairs < 2:
+        parser.error("--pairs: an interval needs 2 pairs or more")
     base, base_image = built(tree_of(arguments.revision), PLACE / "target")
     candidate, own_image = built(ROOT, ROOT / "target")
     if arguments.pairs:

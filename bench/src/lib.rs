@@ -72,7 +72,7 @@ fn refuse() -> ! {
 
 /// `exit`, or what git does not take for a bad commit.
 fn unless_it_bisects(exit: Exit) -> Exit {
-    // Options that all commands have come first at times; none of them has a value.
+    // An option that all commands have may come first; none of them has a value.
     let command = std::env::args_os().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
     if command.is_some_and(|word| word == "bisect") { Exit::EndsBisection } else { exit }
 }

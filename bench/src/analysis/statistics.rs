@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn coverage_is_what_the_interval_promises() {
-        // As `session` adds blocks to the seven of `bench overcommit` until the interval is narrow, or there are twenty times as many.
+        // `session` adds blocks to the seven of `bench overcommit` until the interval is narrow, or there are twenty times as many.
         let is_narrow = |ratios: &[f64]| {
             let estimate = Estimate::of_positive(ratios).unwrap();
             estimate.half_width().unwrap() <= 0.08 || ratios.len() >= 20 * 7

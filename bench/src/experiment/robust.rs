@@ -28,7 +28,7 @@ impl Experiment {
         })
     }
 
-    /// Adds `points` machines like it behind each machine. Its advice is about the section (`of_file`), or about the flag.
+    /// Adds `points` machines like it behind each machine. A refusal's advice is about the section (`of_file`), or about the flag.
     fn follow_machines(&mut self, points: u32, of_file: bool) -> std::result::Result<(), String> {
         const KEY: &str = "machine";
         let given = |key| self.settings.settings.given(key).map(ToString::to_string);

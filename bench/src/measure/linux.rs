@@ -166,7 +166,7 @@ pub(crate) fn boot(
     Ok(RunResult { found, heard, inside })
 }
 
-/// Locks a mutex; a panic has ended the process, but for tests.
+/// Locks a mutex. A panic ends the process, so only tests poison one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

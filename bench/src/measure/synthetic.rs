@@ -467,7 +467,7 @@ impl Sketch {
         planned(&experiment).expect("a sketch is possible")
     }
 
-    /// That plan, and its records of a quiet host.
+    /// The plan of [`Self::plan`], and its records of a quiet host.
     pub(crate) fn measured(&self, blocks: u32) -> (Plan, Vec<Record>) {
         let plan = self.plan(blocks);
         let records = World::new(1).records(&plan);

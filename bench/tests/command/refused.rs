@@ -80,7 +80,8 @@ bench overcommit --output {DIR}/new --jobs 2 => --jobs: only simulated cells run
 bench overcommit --jobs 0 => --jobs
 bench --resume {DIR} --robust => --resume takes everything from the directory
 reproduce qspinlok => did you mean 'qspinlock'?
-reproduce sim-pv => unknown experiment of a reference study 'sim-pv'
+reproduce sim-pv => unknown experiment of a reference study 'sim-pv': there is qspinlock, unfair, osq, fault, grant
+reproduce --engine sim qspinlock => 'qspinlock': there is sim-native, sim-pv, sim-fault, sim-osq, sim-queue, sim-grant
 reproduce --robust => use `haltkick bench NAME --robust`
 report {DIR}/endless => manifest.json: it is no regular file
 report results --export latex=table.tex => `--export latex` is gone

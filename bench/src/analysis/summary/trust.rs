@@ -134,6 +134,7 @@ mod tests {
             ("hold_p99_ns", [0.21, 0.19], false),
             ("wait_p99_ns", [0.019, 0.0], true),
             ("wait_p99_ns", [0.021, 0.021], false),
+            ("wait_p50_ns", [0.03, 0.03], true),
             ("lock-cpu", [0.051, 0.04], false),
         ] {
             let mut plan = Sketch::two().compared().plan(8);
@@ -147,7 +148,7 @@ mod tests {
                 if share > OTHERS_SHARE_LIMIT {
                     record.warn(BUSY_NEIGHBOUR, "somebody".into());
                 }
-                for figure in ["hold_p99_ns", "wait_p99_ns"] {
+                for figure in ["hold_p99_ns", "wait_p99_ns", "wait_p50_ns"] {
                     record.figures.set(figure, 1000.0);
                 }
             }

@@ -40,14 +40,19 @@ fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side {
 fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
     let before = side("before", &sketch(), 1, &World::new(1));
     let longer = sketch().arm_with("c", "lock = \"mcs\"").head("# longer");
-    let after = side("after", &longer, 1, &World::new(1).host_id(Some("host-b")));
+    let mut after = side("after", &longer, 1, &World::new(1).host_id(Some("host-b")));
+    after.records.iter_mut().for_each(|record| record.settings.set("hold_ns", 2000));
     let refused = differences(&before, &after, false).unwrap_err();
     assert_eq!(refused.exit, Exit::Usage);
-    let told = "host host-a and host-b; only the second has c, ratio 1 and 19 cells more";
-    assert!(refused.message.contains(told), "{refused}");
+    for told in [
+        "compared: hold_ns 1000 and 2000 in 60 cells; host host-a and host-b; only the second has",
+        "; only the second has c, ratio 1 and 19 cells more",
+    ] {
+        assert!(refused.message.contains(told), "{refused}");
+    }
     assert!(refused.message.ends_with("--anyway does"), "{refused}");
     let insisted = differences(&before, &after, true).unwrap();
-    assert_eq!(insisted.len(), 2);
+    assert_eq!(insisted.len(), 3);
     assert_eq!(compare_sides(&before, &after, (&[], 0.05), insisted.clone()).unwrap().differences, insisted);
     // Another kernel is what is compared; another RAM disk has other programs in it.
     let booted = |path: &str, disk: &str| {
