@@ -148,9 +148,9 @@ fn sources(root: &Path, out_dir: &Path, made_of: &[String]) -> String {
     let of_locks = made_of.iter().filter(|source| source.starts_with("guest/locks/src/"));
     let pair = |(number, path): (usize, PathBuf)| {
         let name = path.strip_prefix(root).expect("it lies in there").display().to_string();
-        let text = std::fs::read(&path).expect("the sources can be read");
+        let text = std::fs::read_to_string(&path).expect("the sources can be read");
         let deflated = out_dir.join(format!("source-{number}.deflated"));
-        std::fs::write(&deflated, miniz_oxide::deflate::compress_to_vec(&text, 9))
+        std::fs::write(&deflated, miniz_oxide::deflate::compress_to_vec(text.as_bytes(), 9))
             .expect("the folder that cargo gives can be written");
         format!("({name:?}, include_bytes!({:?})),\n", deflated.display().to_string())
     };

@@ -236,7 +236,7 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
     assert!(record["trusted"] == false && record["failure"].as_str().unwrap().contains("8 MiB"), "{record}");
     assert!(record["inside"].is_null() && record["why"]["inside"].as_str().unwrap().contains("8 MiB"));
     let panics = "echo 'Kernel panic - not syncing: so it goes'; exec sleep 1000";
-    // It says more than a pipe holds.
+    // This QEMU says more than a pipe holds.
     let dies = "printf 'its reason \\033[2J\\n' >&2; head -c 300000 /dev/zero | tr '\\0' x >&2; exit 3";
     for (name, script, code, reason) in [
         ("inside-dead", dies, 4, "its reason"),

@@ -252,6 +252,9 @@ fn what_cannot_be_is_refused_in_a_line_that_helps() {
         refuses(line, part);
     }
     assert_eq!(lengths(), before, "a file was made or written");
+    // Only workloads that take locks are named.
+    let named = refusal("run --workload hand-off --pv on --deschedule holder");
+    assert!(!named.contains("compute") && !named.contains("selftest"), "{named}");
     // The commit is not to blame for what cannot be booted, nor is it good.
     ends(125, &format!("bisect kernel={directory}/vmlinux,{directory}/cut --vcpus 1 --of figure:loop"));
 }

@@ -220,7 +220,12 @@ fn a_recorded_schedule_repeats_under_another_lock() {
     let trace = format!("{}/recorded.pftrace", scratch("schedule"));
     // Four vCPUs share two CPUs; then each has one of its own, and none where the recording took it.
     let shared = "--cpus 0-1 --ratio 2 --slice 200us --window 6ms";
-    ends(0, &format!("{OF_SCHEDULE} --pv on --lock qspinlock {shared} --trace {trace}"));
+    let line = format!("{OF_SCHEDULE} --pv on --lock qspinlock {shared} --trace {trace}");
+    let recorded = ends(0, &line).json();
+    let [kept, dropped, implausible] = ["", "_dropped", "_implausible"]
+        .map(|of| recorded["trace"][format!("guest_sections{of}")].as_u64().expect("a count"));
+    let sections = recorded["figures"]["acquisitions"].as_u64().expect("a count");
+    assert!(sections > 0 && kept + dropped >= sections && implausible == 0, "{:#}", recorded["trace"]);
     for lock in ["qspinlock", "ticket"] {
         let alone = format!("--cpus 0-3 --ratio 1 --window 5ms --schedule {trace}");
         let record = ends(0, &format!("{OF_SCHEDULE} --pv on --lock {lock} {alone}")).json();

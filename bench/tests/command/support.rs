@@ -200,7 +200,7 @@ pub(crate) fn has(program: &str) -> Check {
     asked.map(drop).or_else(|error| skip(format_args!("{program}: {error}")))
 }
 
-/// Registers a test. One that may be skipped ends well where it comes to its end.
+/// Registers a test. A test that may be skipped gets its `Ok(())` here.
 macro_rules! trial {
     ($(#[$attribute:meta])* fn $name:ident() -> Check $body:block) => {
         ::support::trial! { $(#[$attribute])* fn $name() -> Check { $body Ok(()) } }

@@ -159,7 +159,7 @@ fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
 fn what_is_no_view_is_refused_in_one_line() {
     let place = RuntimeDir::new("top-refused");
     let directory = &place.0;
-    // A run shows itself to nobody that was not asked to.
+    // A run without `--live on` leaves no view.
     let record = place.end_of(&format!("run {SIMULATED} --no-ideal --format json")).json();
     assert_eq!(record["settings"]["live"], false);
     assert_eq!(fs::read_dir(directory).expect("a directory").count(), 0);

@@ -204,11 +204,11 @@ impl Results {
 
 /// Exit codes of `nested.sh run` if the programs in the machine did not come to their end.
 const NO_END: [i32; 2] = [124, 125];
-/// It says no more of a machine than this many lines.
+/// Most lines of a machine's script that a report repeats: the last ones.
 const LINES: usize = 70;
 /// How often a quiet machine is looked at.
 const TICK: Duration = Duration::from_millis(500);
-/// For a machine with all its tests, however much it says.
+/// Time limit of a machine with all its tests, however much it says.
 const MOST_SECONDS: &str = "1800";
 
 /// How a machine ended.

@@ -14,8 +14,11 @@ use crate::cpu::percpu::{boot, control};
 use crate::image::{locks, workloads};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
-use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, PART_BYTES, Serving};
+use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Serving};
 use crate::lock::object;
+
+/// Most bytes of a lock that is a part of another structure.
+const PART_BYTES: usize = 8;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Form {

@@ -38,9 +38,6 @@ pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
 /// From one lock to the next, whatever their kind.
 pub(crate) const INSTANCE_BYTES: usize = 256;
 
-/// Most bytes of a lock that is a part of another structure.
-pub(crate) const PART_BYTES: usize = 8;
-
 /// State shared by all locks of a kind begins at a page, so that offsets in a page do not depend on its
 /// neighbours.
 #[repr(align(4096))]

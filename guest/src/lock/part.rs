@@ -1,7 +1,7 @@
 //! The lock of the run as a part of other structures of this guest: grant tables, queues of reader-writer locks.
 //!
 //! Such a structure has locks by the thousand, embedded in it, so it takes those that are small, need no token and are zeros when
-//! free (`IS_PART`). It is compiled once for each size of theirs, and calls them at sites, as sections do.
+//! free (`IS_PART`). It is compiled once for each size of a lock, and calls its locks at sites, as sections do.
 #![expect(unsafe_code, reason = "locks whose kind the run decides")]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use crate::lock::calls;
 use crate::lock::platform::Guest;
 use crate::lock::registry::form_of_run;
 
-/// A lock of the run's kind, which has `WORDS` words; of none it is no lock.
+/// A lock of the run's kind, which has `WORDS` words; with 0 it is no lock.
 pub(crate) struct SiteLock<const WORDS: usize>([AtomicU32; WORDS]);
 
 impl<const WORDS: usize> SiteLock<WORDS> {
@@ -30,8 +30,8 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
     #[inline(always)]
     fn lock(&self, _: &Guest) {
         if WORDS > 0 {
-            // SAFETY: `WORDS` is at least `words()`, and words of zeros are a free lock of the run's kind, which needs no token:
-            // `Form::prepare` has checked that. Structures live as long as the guest.
+            // SAFETY: `WORDS` is at least `words()`. `Form::prepare` has checked that the run's lock is a part (`IS_PART`: it needs no
+            // token), and that zeros are a free one. Structures live as long as the guest.
             unsafe { calls::lock_at(self.address()) }
         }
     }
@@ -49,7 +49,7 @@ impl<const WORDS: usize> Lock<Guest> for SiteLock<WORDS> {
     }
 }
 
-/// The kernel of structures whose spinlocks are the run's, of `WORDS` words; or none.
+/// The kernel of structures whose spinlocks are the run's, of `WORDS` words; with 0 they have no locks.
 pub(crate) enum Sited<const WORDS: usize> {}
 
 impl<const WORDS: usize> Kernel for Sited<WORDS> {

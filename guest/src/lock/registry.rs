@@ -143,7 +143,7 @@ pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }
 
-/// The name of this run's lock; of one that was linked behind the image it is empty.
+/// Name of this run's lock; empty for one that was linked behind the image.
 pub(crate) fn lock_of_run() -> &'static [u8] {
     let entry = locks().get(boot().lock as usize);
     entry.and_then(|it| it.name.split(|&byte| byte == 0).next()).unwrap_or_default()

@@ -39,7 +39,8 @@ const TURN_NS: u64 = 1_000_000;
 
 struct Task(CachePadded<UnsafeCell<Begun>>);
 
-/// A task's state, once it has begun. Its tag is a byte of its own, so that tasks which have not are zeros, of which the image has none.
+/// A task's state, once it has begun. The tag is a byte of its own, so a task that has not begun is all zeros, which take no room in the
+/// image's file.
 #[repr(u8)]
 enum Begun {
     Not = 0,

@@ -209,7 +209,7 @@ impl Cpus {
                     Self::become_cpu(i);
                     barrier.wait();
                     cpu(i);
-                    // By a panic, too.
+                    // A panic drops it, too.
                     drop(at_work);
                 });
             }

@@ -204,12 +204,12 @@ impl Signal {
         [(); N].map(|()| Self(Box::leak(Box::new(AtomicBool::new(false)))))
     }
 
-    /// It happens.
+    /// Gives the signal.
     pub fn give(&self) {
         self.0.store(true, Release);
     }
 
-    /// Whether it has happened.
+    /// Returns whether the signal was given.
     pub fn given(&self) -> bool {
         self.0.load(Acquire)
     }

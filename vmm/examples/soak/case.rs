@@ -88,7 +88,7 @@ fn cpus(most: usize) -> Vec<u32> {
 }
 
 fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
-    // Those that guard sections.
+    // Only locks that guard sections.
     let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
     let (lock, pv) = dice.one(&forms_of(locks));
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
@@ -111,7 +111,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
         .patch(!dice.one_in(4))
         .preempted_hint(!dice.one_in(4))
         .spin_threshold(us(dice.one(&[5, 20, 100])))
-        // It goes with one guest only.
+        // Descheduling goes with one guest only.
         .deschedule((hostile.is_none() && dice.one_in(2)).then(|| injection(dice)))
         .lock_count(dice.one(&[1, 1, 1, 3, 16]))
         .hold(Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) }))

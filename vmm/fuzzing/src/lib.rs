@@ -182,7 +182,9 @@ mod tests {
     fn inputs_are_seeds_that_were_changed_and_now_and_then_anything() {
         let seeds = vec![vec![b'x'; 100], vec![b'y'; 100]];
         let target = Target { name: "itself", most_bytes: 16, seeds: no_seeds, execute: |_| () };
-        let inputs: Vec<_> = (0..1000).map(|number| target.input(&seeds, 1, number)).collect();
+        let inputs_of = |seed| (0..1000).map(|number| target.input(&seeds, seed, number)).collect::<Vec<_>>();
+        let inputs = inputs_of(1);
+        assert!(inputs == inputs_of(1) && inputs != inputs_of(2), "they depend on the seed alone");
         let near = |letter: u8| {
             let is_near = |input: &&Vec<u8>| input.iter().filter(|byte| **byte == letter).count() > 40;
             inputs.iter().filter(is_near).count()

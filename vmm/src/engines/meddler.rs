@@ -164,10 +164,11 @@ impl Meddler {
         }
         let (void, seen, random) = (&self.void, &self.seen, &mut self.random);
         let mut fixed = is_constant.then(|| SplitMix::new(self.constant ^ rip));
-        // What a loop looks for is mostly zero, or negative, and it may do so at several places: some vCPUs see the same at all of them.
-        let constant = [Some(0), Some(u64::MAX), None][number / 2 % 3];
+        // Most loops look for zero or for a negative number, perhaps at several places: some vCPUs see one number at all places.
+        let kind = (number as u64 / 2 + (self.constant >> 1) % 3) % 3;
+        let constant = [Some(0), Some(u64::MAX), None][kind as usize].filter(|_| is_constant);
         let flags = fixed.as_mut().unwrap_or(random).next();
-        let flags = constant.filter(|_| is_constant).unwrap_or(flags);
+        let flags = constant.unwrap_or(flags);
         let mut set = |cpu: &mut Cpu, register: General| {
             let drawn = fixed.as_mut().unwrap_or(random).next();
             let filled = match drawn & 7 {

@@ -421,7 +421,7 @@ mod tests {
             (&alone, code(2), None, order(&[2], false)),
             (&alone, code(2), Some(2), order(&[2], true)),
             (&circle, code(1), None, order(&[0, 1], false)),
-            // Codes of nobody.
+            // Codes that match no vCPU.
             (&circle, code(VCPUS), None, order(&[], false)),
             (&circle, 3, None, order(&[], false)),
         ] {

@@ -64,7 +64,7 @@ unsafe impl GlobalAlloc for OrGivesUp {
 pub(crate) mod counted {
     use std::cell::Cell;
 
-    /// What is counted, and its place among the counts.
+    /// Kind of event that is counted. Its number is its place among the counts.
     pub(crate) enum Counted {
         Mutex,
         /// A reading of CLOCK_MONOTONIC.

@@ -66,7 +66,7 @@ mod tests {
         let refused = |path: &str, most| read(Path::new(path), most).unwrap_err().to_string();
         assert!(refused("/dev/zero", u64::MAX).contains("no regular file"));
         assert!(refused("/", u64::MAX).contains("no regular file"));
-        // Opening it waits for a writer that never comes.
+        // To open it would be to wait for a writer that never comes.
         let (reader, _) = io::pipe().unwrap();
         let pipe = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
         assert!(refused(&pipe, u64::MAX).contains("no regular file"));

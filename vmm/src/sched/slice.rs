@@ -182,6 +182,7 @@ mod tests {
         let waited_ns = 5 * SLICE + SLICE / 2;
         assert!(slice.begin(waited_ns, 0));
         assert_eq!(rings.next_ns(), waited_ns + SLICE, "there is no early ring");
+        assert!(!slice.begin(waited_ns + SLICE / 10, 0), "a short turn leaves the timer alone");
     }
 
     #[test]

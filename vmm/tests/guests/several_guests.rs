@@ -59,7 +59,7 @@ fn unharmed_beside(workload: &str, base: &Run) {
     panic!("its parts of the CPU time: {parts:.2?}")
 }
 
-/// Rings and writes anything; nonsense where a trace would be; invalidations without end; a bus that is locked again and again.
+/// Guests that ring and write anything, write nonsense where a trace would be, invalidate without end, or lock the bus on and on.
 #[apply(trial)]
 fn an_honest_guest_survives_each_that_means_harm() -> Vec<Trial> {
     let trials = |workload: &'static str| {

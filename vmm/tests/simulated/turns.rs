@@ -83,6 +83,19 @@ fn a_sufficient_extension_lets_no_slice_end_in_a_section() {
 }
 
 #[test]
+fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() {
+    // Twice the share of the others, if extensions were not charged.
+    let liar = small().form("none", false).workload("selftest-liar").slice(us(200)).grace(us(200));
+    let outcome = done(&liar.window(us(60_000)));
+    let Graces { granted, expired, .. } = outcome.graces.expect("slices may be extended");
+    // The window may open or close in one.
+    assert!(granted > 10 && granted.abs_diff(expired) <= 1, "{expired} of {granted}");
+    let run: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
+    let fair = run.iter().sum::<u64>() as f64 / run.len() as f64;
+    assert!((run[0] as f64) < fair * 1.3, "the liar's is the first: {run:?}");
+}
+
+#[test]
 fn sections_that_ask_for_no_extension_get_none() {
     let mixed = |only_short_ask| {
         let mix = Shape {

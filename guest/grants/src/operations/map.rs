@@ -76,8 +76,8 @@ impl<S: Scheme> World<S> {
         local.with_handles(vcpu, || local.maptrack.put(vcpu, handle));
     }
 
-    /// Pins an entry of `granter` under its table's lock, and gives the machine frame. Runs `then` with that before it releases the
-    /// entry.
+    /// Pins an entry of `granter`, whose table's lock the caller holds, and returns the machine frame. Runs `then` with the frame before
+    /// it releases the entry.
     pub(crate) fn pin(
         &self,
         vcpu: &Vcpu,

@@ -257,7 +257,7 @@ impl Kicks {
     /// `pv_kick`, and how long it took.
     pub(crate) fn kick<P: Platform>(&self, platform: &P, theirs: &KickStamp, cpu: usize) {
         let started = platform.now();
-        // Not where states are compared, which must not differ by it.
+        // The search of all states compares states, which must not differ by a time.
         if !cfg!(liveness) {
             theirs.0.store((started as usize).max(1), Relaxed);
         }

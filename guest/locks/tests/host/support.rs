@@ -69,12 +69,12 @@ impl<D: Sync + 'static, L: Lock<D, Token = ()> + 'static> Stage<D, L> {
         self.unlock();
     }
 
-    /// As the function of this name.
+    /// Calls the function of this name.
     pub(crate) fn once_held(&self, goes_on: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
         once_held(&self.host, || self.lock(), |()| goes_on(), others);
     }
 
-    /// As above; CPU 0 does something `meanwhile`, and releases the lock.
+    /// Calls [`Self::once_held`]: CPU 0 does something `meanwhile`, and releases the lock.
     pub(crate) fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
         let goes_on = || {
             meanwhile();

@@ -494,6 +494,9 @@ mod tests {
         let alike = Alike::after(&stand(0, 4), &stand(0, 5), &round).expect("it counts");
         let is_again = |last| alike.is_again(&stand(0, last), &stand(0, last + 1), &round);
         assert_eq!([5, 6, 7, 14, 15].map(is_again), [true, true, false, false, true]);
+        let [last, here] = [stand(0, 5), stand(0, 6)];
+        assert!(!alike.is_again(&last, &here, &[add(RCX, RCX, 64), SETTLES]), "another way");
+        assert!(!alike.is_again(&last, &stand(7, 6), &round), "another register");
     }
 
     #[test]

@@ -317,8 +317,8 @@ impl<M: Memory> Fabric<M> {
         Ok(())
     }
 
-    /// An access to a line that this CPU has had last, and its core alone, as most are, unless something stands in its way. Returns
-    /// whether it is done; [`Self::touch_any`] does the same for any line, and takes longer.
+    /// Does an access, as most are, to a line that only this CPU has ever had, or that it wrote last and its core alone has, unless
+    /// something stands in its way. Returns whether it is done; [`Self::touch_any`] does the same for any line, and takes longer.
     #[inline(always)]
     fn touch_own(&mut self, now: u64, line: u64, access: Access) -> bool {
         let running = &self.running;
@@ -335,7 +335,7 @@ impl<M: Memory> Fabric<M> {
             return false;
         }
         if !self.lines.hit_own(running.own, line, need) {
-            // An access that others can see: a witness is told of it, and a late store waits.
+            // Others have had the line: a witness is told of the access, and a late store waits.
             let is_seen = self.step.is_some() || self.machine.model.stores == Stores::Late;
             if is_seen || !self.lines.hit_kept(running.own, line, is_beyond.then_some(now_ps)) {
                 return false;

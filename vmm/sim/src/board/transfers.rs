@@ -58,12 +58,12 @@ impl<M: Memory> Board<M> {
         self.execute(served.cpu, [Some(line), other], until_ps, stop)
     }
 
-    /// Wakes those that are parked on lines which `writer` has just written. Whether there were any.
+    /// Wakes the CPUs that are parked on lines which `writer` has just written. Returns whether there were any.
     pub(super) fn tell_watchers(&mut self, writer: u32) -> bool {
-        let mut told = false;
         if self.fabric.written.is_empty() {
-            return told;
+            return false;
         }
+        let mut told = false;
         for (line, at_ps) in std::mem::take(&mut self.fabric.written) {
             for watcher in self.fabric.lines.take_watchers(line, writer) {
                 self.wake(watcher, line, at_ps);
@@ -127,7 +127,7 @@ impl<M: Memory> Board<M> {
         self.start_store(slot);
     }
 
-    /// The first store of a buffer becomes visible. Those who watch its line have to be told.
+    /// Makes the first store of a buffer visible. CPUs that watch its line have to be told.
     pub(super) fn commit_first(&mut self, slot: u32) {
         let now_ps = self.now_ps;
         let Fabric { buffers, memory, lines, written, .. } = &mut self.fabric;

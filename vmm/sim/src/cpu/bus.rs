@@ -26,8 +26,8 @@ impl Access {
     }
 }
 
-/// Refusal: an access is not done now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
-/// for the accesses of the same instruction that were granted.
+/// Refusal: an access is not done now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs
+/// again: also for the accesses of the same instruction that were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 

@@ -172,7 +172,7 @@ impl State {
         self.put(Self::SIBLING_HAS_IT, false);
     }
 
-    /// What [`Self::KEPT`] is of a line that is left by the CPU of this state, which [`Lines::own`] gave.
+    /// Value of the bits [`Self::KEPT`] in a line that the CPU of this state, which [`Lines::own`] gave, wrote last and its core alone has.
     fn kept(self) -> u64 {
         self.0 & Self::MANY | (self.0 >> Self::FIRST & Self::MANY) << Self::WRITER | Self::PUBLIC
     }
@@ -390,8 +390,8 @@ impl Lines {
         is_own
     }
 
-    /// [`Self::hit`] by the CPU of `own`, if that changes nothing: its core alone has the line, which it has written last, and others
-    /// have neither asked for it nor watch it. With a time, the line has to be where it is for so long that it is quiet then.
+    /// Returns whether [`Self::hit`] by the CPU of `own` changes nothing: its core alone has the line, the CPU wrote it last, and no
+    /// CPU asks for it or watches it. With a time, the line must also be quiet at that time.
     #[inline(always)]
     pub(crate) fn hit_kept(&self, own: State, line: u64, quiet_at_ps: Option<u64>) -> bool {
         let state = self.state(line);

@@ -32,8 +32,8 @@ cpus=4
              a b-9     [002]   100.000100: sched_switch:         a b:9 [120] S ==> swapper/2:0 [120]
 ";
 
-/// A trace as `haltkick run --trace` writes them, in which vCPU 0 is preempted once, and an instant of the run.
-fn perfetto() -> Vec<u8> {
+/// Trace as `haltkick run --trace` writes it: vCPU 0 is preempted once, and two instants of the run tell what the trace lacks.
+pub(super) fn perfetto() -> Vec<u8> {
     const RUN: u64 = 1;
     const VCPU: u64 = 2;
     let track = |uuid, name: &str| TracePacket {
@@ -55,7 +55,9 @@ fn perfetto() -> Vec<u8> {
         named(1, "window"),
         named(2, "preempted: in the section"),
         named(3, "lost reports"),
+        named(4, "without who ran on which pCPU: no BPF"),
         event(9, RUN, INSTANT, 3),
+        event(9, RUN, INSTANT, 4),
         event(10, RUN, BEGIN, 1),
         event(20, VCPU, BEGIN, 2),
         event(60, VCPU, END, 2),

@@ -1,6 +1,6 @@
 //! Schedules in the words of each program that writes them.
 
-use super::fuzzed::{PERF, TRACE_CMD};
+use super::fuzzed::{PERF, TRACE_CMD, perfetto};
 use super::*;
 
 fn at(from_us: u64, until_us: u64) -> Absence {
@@ -21,6 +21,13 @@ fn both_programs_tell_of_the_same_schedule() {
     assert_eq!((schedule.next(0, 50_000), schedule.next(0, 100_000)), (Some(at(80, 100)), None));
     assert_eq!((schedule.next(2, 0), schedule.absent_ns(2, 0, 9)), (None, 0));
     assert_eq!(schedule.absent_ns(0, 40_000, 90_000), 20_000);
+}
+
+#[test]
+fn a_trace_of_ours_tells_what_it_lacks() {
+    let lacks = "reports of the host's switches were lost: record fewer vCPUs, or --sched vmm (1); \
+                 the host's switches are not in it: record as root, or --sched vmm (1)";
+    assert_eq!(parsed(&perfetto()), (vec![vec![Absence { from_ns: 0, until_ns: 40 }]], lacks.into()));
 }
 
 #[test]

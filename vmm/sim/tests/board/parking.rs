@@ -72,8 +72,8 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
     }
 }
 
-/// As if executed: waiters that count nothing, that count, whose counters decide anything, once or now and then, and that look at the
-/// clock, until the flag, wherever in its round the waiter is, and until its time has come.
+/// Waiters that count nothing, that count, and whose counters decide anything, once or now and then. Waiters that look at the clock:
+/// until the flag, wherever in its round the waiter is, and until its time has come.
 #[test]
 fn a_parked_waiter_ends_as_one_that_executes_every_round() {
     let (few, some) = ([10, 1000, 20_000], [1, 10, 100, 101, 102, 1000, 5000]);
@@ -115,7 +115,7 @@ fn a_parked_waiter_ends_as_one_that_executes_every_round() {
 }
 
 #[test]
-fn an_alarm_finds_a_parked_waiter_in_the_round_in_which_it_would_be() {
+fn an_alarm_finds_a_parked_waiter_where_an_executing_one_is() {
     const MOST_OF_A_ROUND: u64 = 16;
     for (name, program, argument) in [
         ("count_to_a_bound", count_to_a_bound(), 2000),

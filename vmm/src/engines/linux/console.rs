@@ -169,7 +169,7 @@ impl Spool {
             return;
         }
         self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A test whose sink has panicked goes on.
+        // Fails once the sink has panicked: that ends the command, but a test goes on.
         _ = self.lines.as_ref().map(|lines| lines.send(line));
     }
 

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_elf_file_has_an_entry_and_what_is_no_kernel_a_reason() {
+    fn a_kernel_has_its_entry_and_what_is_none_a_reason() {
         let elf_with = |edits: &[(usize, &[u8])]| with(elf(2, 1, 100), edits);
         assert_eq!(loaded(&elf_with(&[(24, &[99])])).map(|kernel| kernel.entry), Ok((16 << 20) + 99));
         let bz = |edits: &[(usize, &[u8])]| with(bz_image(HIGH_MEMORY, 1 << 20), edits);

@@ -329,7 +329,7 @@ pub(in crate::host) mod tests {
             assert!(runner(move || {
                 let kept = rules().into_iter().enumerate().filter(|(index, _)| Some(*index) != without);
                 confine_runner_to(&trapping(kept.map(|(_, rule)| rule).collect()).unwrap()).unwrap();
-                // As the command does it.
+                // The command's own hook ends the process like this.
                 let say = std::panic::take_hook();
                 std::panic::set_hook(Box::new(move |panic| {
                     say(panic);

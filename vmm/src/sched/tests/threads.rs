@@ -219,7 +219,7 @@ fn boundaries() -> Vec<([u64; 4], Duration)> {
 #[test]
 fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
     let found = boundaries();
-    // What most boundaries have: a late timer costs one of them more.
+    // Medians: a late timer costs one of the boundaries more.
     let usual: [u64; 4] = std::array::from_fn(|one| {
         let mut counts: Vec<_> = found.iter().map(|(counted, _)| counted[one]).collect();
         counts.sort_unstable();

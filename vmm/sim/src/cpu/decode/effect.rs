@@ -109,7 +109,7 @@ fn whole_or_low(register: Register) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions};
+    use iced_x86::{Decoder, DecoderOptions, RflagsBits};
 
     use super::*;
 
@@ -144,5 +144,7 @@ mod tests {
         // mov al, cl: the rest of RAX stays, and is read.
         let Effect { reads, writes, .. } = effect(&[0x88, 0xc8]);
         assert_eq!((reads, writes), (0b11, 0b01));
+        // test eax, eax: AF is undefined.
+        assert_eq!(effect(&[0x85, 0xc0]).flags_settled & (RflagsBits::AF | RflagsBits::ZF), RflagsBits::ZF);
     }
 }
