@@ -122,7 +122,6 @@ rw-unfair-relaxed-read      loom     rw::unfair::with_two
 rw-unfair-relaxed-write     loom     rw::unfair::with_two
 rw-unfair-relaxed-read-unlock loom   rw::unfair::with_two
 rw-unfair-relaxed-write-unlock loom  rw::unfair::with_two
-rw-fair-try-blindly         host     t17_
 rw-fair-relaxed-read        loom     rw::fair::with_two
 rw-fair-relaxed-queued-read loom     rw::fair::with_two
 rw-fair-relaxed-read-unlock loom     rw::fair::with_two

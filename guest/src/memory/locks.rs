@@ -70,11 +70,6 @@ impl RwLock<Sleepers> for Semaphore {
     }
 
     #[inline]
-    fn try_read(&self, sleepers: &Sleepers) -> Option<()> {
-        of_either!(self.semaphore, lock => lock.try_read(sleepers))
-    }
-
-    #[inline]
     fn read_unlock(&self, sleepers: &Sleepers, (): ()) {
         of_either!(self.semaphore, lock => lock.read_unlock(sleepers, ()));
     }
@@ -83,13 +78,6 @@ impl RwLock<Sleepers> for Semaphore {
     fn write(&self, sleepers: &Sleepers) {
         of_either!(self.semaphore, lock => lock.write(sleepers));
         self.entered();
-    }
-
-    #[inline]
-    fn try_write(&self, sleepers: &Sleepers) -> Option<()> {
-        of_either!(self.semaphore, lock => lock.try_write(sleepers))?;
-        self.entered();
-        Some(())
     }
 
     #[inline]

@@ -56,12 +56,11 @@ impl Plain {
     }
 }
 
-/// One section under a reader-writer lock, which is tried first if `tries`. A reader must find that no CPU writes meanwhile, and that
-/// all `counters`, which are written together, agree.
-pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], writes: bool, tries: bool) {
+/// One section under a reader-writer lock. A reader must find that no CPU writes meanwhile, and that all `counters`, which are written
+/// together, agree.
+pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], writes: bool) {
     if writes {
-        let tried = if tries { lock.try_write(domain) } else { None };
-        let token = tried.unwrap_or_else(|| lock.write(domain));
+        let token = lock.write(domain);
         for counter in counters {
             counter.increment();
             // A reader that is inside sees the first one ahead.
@@ -71,8 +70,7 @@ pub fn read_or_write<D, L: RwLock<D>>(domain: &D, lock: &L, counters: &[Plain], 
         }
         lock.write_unlock(domain, token);
     } else {
-        let tried = if tries { lock.try_read(domain) } else { None };
-        let token = tried.unwrap_or_else(|| lock.read(domain));
+        let token = lock.read(domain);
         let seen = counters[0].get();
         // Loom needs no chance: it reports accesses that overlap.
         if cfg!(shuttle) || !cfg!(loom) && seen.is_multiple_of(64) {

@@ -170,11 +170,6 @@ impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     }
 
     #[inline(always)]
-    fn try_read(&self, domain: &D) -> Option<L::Token> {
-        self.0.try_lock(domain)
-    }
-
-    #[inline(always)]
     fn read_unlock(&self, domain: &D, token: L::Token) {
         self.0.unlock(domain, token);
     }
@@ -182,11 +177,6 @@ impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     #[inline(always)]
     fn write(&self, domain: &D) -> L::Token {
         self.0.lock(domain)
-    }
-
-    #[inline(always)]
-    fn try_write(&self, domain: &D) -> Option<L::Token> {
-        self.0.try_lock(domain)
     }
 
     #[inline(always)]

@@ -46,17 +46,11 @@ pub trait RwLock<D>: Sync + Sized {
     /// Acquires the lock for reading, waiting as long as it takes.
     fn read(&self, domain: &D) -> Self::ReadToken;
 
-    /// Acquires the lock for reading if that needs no waiting.
-    fn try_read(&self, domain: &D) -> Option<Self::ReadToken>;
-
     /// Releases what `read` acquired.
     fn read_unlock(&self, domain: &D, token: Self::ReadToken);
 
     /// Acquires the lock for writing, waiting as long as it takes.
     fn write(&self, domain: &D) -> Self::WriteToken;
-
-    /// Acquires the lock for writing if that needs no waiting.
-    fn try_write(&self, domain: &D) -> Option<Self::WriteToken>;
 
     /// Releases what `write` acquired.
     fn write_unlock(&self, domain: &D, token: Self::WriteToken);

@@ -112,11 +112,6 @@ impl<D: Domain> RwLock<D> for UnfairRwLock {
     }
 
     #[inline(always)]
-    fn try_read(&self, _: &D) -> Option<()> {
-        self.enter().then_some(())
-    }
-
-    #[inline(always)]
     fn read_unlock(&self, _: &D, (): ()) {
         // Release: what was read has been read before a writer can turn the 0 into its bit.
         self.word.fetch_sub(1, mutant!("rw-unfair-relaxed-read-unlock": Release => Relaxed));
@@ -127,11 +122,6 @@ impl<D: Domain> RwLock<D> for UnfairRwLock {
         if !self.claim() {
             self.write_slow(domain.platform());
         }
-    }
-
-    #[inline(always)]
-    fn try_write(&self, _: &D) -> Option<()> {
-        self.claim().then_some(())
     }
 
     #[inline(always)]
@@ -251,15 +241,6 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
     }
 
     #[inline(always)]
-    fn try_read(&self, domain: &D) -> Option<()> {
-        // Relaxed: `enter` acquires. A look first, for one who tries again and again would otherwise keep adding itself to
-        // a word that a writer waits to find without readers (R5). One that looks just before R4 does so once.
-        let seen = mutant!("rw-fair-try-blindly": self.word.load(Relaxed) => 0);
-        let closed = HELD | mutant!("t17-reader-overtakes": WAITING => 0);
-        (seen & closed == 0 && self.enter(domain.platform())).then_some(())
-    }
-
-    #[inline(always)]
     fn read_unlock(&self, _: &D, (): ()) {
         // Release: what was read has been read before a writer can claim the lock.
         self.word.fetch_sub(READER, mutant!("rw-fair-relaxed-read-unlock": Release => Relaxed));
@@ -270,11 +251,6 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
         if !self.claim() {
             self.write_slow(domain);
         }
-    }
-
-    #[inline(always)]
-    fn try_write(&self, _: &D) -> Option<()> {
-        self.claim().then_some(())
     }
 
     #[inline(always)]

@@ -21,8 +21,7 @@
 //!
 //! A CPU that is reading *this* lock already, by its slot, must not read it again, from an interrupt neither, fair or
 //! not: a writer in C8 has the lock underneath and waits for the slot, which the CPU in C4 would keep until the writer
-//! has left. That is refused with a panic, whether or not there is such a writer just then. `try_read` does not wait,
-//! and is allowed.
+//! has left. That is refused with a panic, whether or not there is such a writer just then.
 //!
 //! Reading costs a private store and a fence; writing costs a look at every CPU, and a wait for each reader that has
 //! been descheduled.
@@ -195,17 +194,6 @@ where
     }
 
     #[inline(always)]
-    fn try_read(&self, domain: &PerCpuRwDomain<R, S>) -> Option<Self::ReadToken> {
-        let platform = domain.underneath.platform();
-        let slot = domain.slot(platform.cpu());
-        // Relaxed: as in `read`.
-        if slot.load(Relaxed) != NOBODY {
-            return self.underneath.try_read(&*domain.underneath).map(PerCpuReadToken::Underneath);
-        }
-        self.enter(platform, slot).then_some(PerCpuReadToken::Slot)
-    }
-
-    #[inline(always)]
     fn read_unlock(&self, domain: &PerCpuRwDomain<R, S>, token: Self::ReadToken) {
         match token {
             PerCpuReadToken::Slot => {
@@ -222,20 +210,6 @@ where
         let token = self.underneath.write(&*domain.underneath);
         self.drain(domain.underneath.platform(), domain.slots.as_ref());
         token
-    }
-
-    #[inline]
-    fn try_write(&self, domain: &PerCpuRwDomain<R, S>) -> Option<U::WriteToken> {
-        let token = self.underneath.try_write(&*domain.underneath)?;
-        // As C7, with the fence's partner in `enter`; one look instead of C8, and C9 if a CPU reads.
-        self.writer.store(1, Relaxed);
-        fence(SeqCst);
-        // Acquire: as in `drain`.
-        if domain.slots.as_ref().iter().any(|slot| slot.0.load(Acquire) == self.address()) {
-            self.write_unlock(domain, token);
-            return None;
-        }
-        Some(token)
     }
 
     #[inline]

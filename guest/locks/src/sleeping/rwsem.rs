@@ -181,9 +181,16 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> Lock<SleepDomain<
         self.write(domain);
     }
 
+    /// `None` also while CPUs wait.
     #[inline]
     fn try_lock(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_write(domain)
+        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
+        let taken =
+            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+        if taken {
+            self.name_writer(domain.me());
+        }
+        taken.then_some(())
     }
 
     #[inline]
@@ -210,23 +217,6 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomai
         }
     }
 
-    /// `None` also while CPUs wait.
-    fn try_read(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        // Relaxed: the exchange validates the value.
-        let mut seen = self.count.load(Relaxed);
-        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
-            // Acquire: as E1.
-            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
-                Ok(_) => {
-                    self.name_reader(domain.me());
-                    return Some(());
-                }
-                Err(now) => seen = now,
-            }
-        }
-        None
-    }
-
     #[inline]
     fn read_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
         // E8. Release: pairs with the acquires of writers.
@@ -240,21 +230,9 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomai
 
     #[inline]
     fn write(&self, domain: &SleepDomain<P, L, CPUS>) {
-        if self.try_write(domain).is_none() {
+        if self.try_lock(domain).is_none() {
             self.write_slow(domain);
         }
-    }
-
-    /// `None` also while CPUs wait.
-    #[inline]
-    fn try_write(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
-        let taken =
-            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
-        if taken {
-            self.name_writer(domain.me());
-        }
-        taken.then_some(())
     }
 
     #[inline]

@@ -1,11 +1,17 @@
 //! The reader-writer locks on host threads: what all of them must do, and what only the fair one does.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use haltkick_locks::*;
 use haltkick_testing::{read_or_write, tests};
 
-use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, once_held, rounds};
+use crate::support::{CPUS, Cpus, Plain, Signal, once_held, rounds, until};
 
 type Slots = PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]>;
 
@@ -30,8 +36,10 @@ macro_rules! rw_family {
                 writers_are_alone: for host in hosts() {
                     super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
                 };
-                readers_share_and_a_writer_does_not:
-                    super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
+                readers_share: {
+                    let host = Cpus::impatient(CPUS);
+                    super::readers_share(&host, &$domain(host.clone()), &$lock);
+                };
             }
         }
     )+};
@@ -54,7 +62,7 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
     let rounds = rounds(1_000);
     host.run(|cpu| {
         for round in 0..rounds {
-            read_or_write(domain, lock, &counters, (round + cpu) % 4 == 0, round % 8 < 4);
+            read_or_write(domain, lock, &counters, (round + cpu) % 4 == 0);
         }
     });
     let all = (0..CPUS).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
@@ -62,58 +70,55 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
     assert_eq!(counters.map(|counter| counter.get()), [written, written]);
 }
 
-fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: &L) {
-    Cpus::become_cpu(0);
-    let token = lock.read(domain);
-    on_cpu_1(|| {
-        let second = lock.try_read(domain).expect("readers share");
-        assert!(lock.try_write(domain).is_none(), "two readers inside");
-        lock.read_unlock(domain, second);
+/// CPUs 0 and 1 are inside at once.
+fn readers_share<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
+    let both_inside = Barrier::new(2);
+    host.run_some(2, |_| {
+        let token = lock.read(domain);
+        both_inside.wait();
+        lock.read_unlock(domain, token);
     });
-    assert!(lock.try_write(domain).is_none(), "one reader inside");
-    lock.read_unlock(domain, token);
-    let token = lock.write(domain);
-    on_cpu_1(|| {
-        assert!(lock.try_read(domain).is_none() && lock.try_write(domain).is_none(), "a writer inside");
-    });
-    lock.write_unlock(domain, token);
-    let token = lock.try_write(domain).expect("free again");
-    lock.write_unlock(domain, token);
-    let token = lock.try_read(domain).expect("free again");
-    lock.read_unlock(domain, token);
 }
 
-/// CPU 0 reads; CPU 1 wants to write, and is kept where it has said so. Newcomers must not get ahead of it: neither
-/// while the reader is inside nor when it has left. The writer takes the lock only from a word that no reader stands in, so
-/// those who try must not stand in it, not for a moment.
+/// CPU 0 reads; CPU 1 wants to write, and is kept where it has said so. A reader that comes while CPU 0 is inside, and a writer that
+/// comes when it has left, must not get ahead of CPU 1.
 #[test]
 fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
-    let host = Cpus::impatient(2);
+    let host = Cpus::impatient(4);
     let lock = FairRwLock::new(Ticket::new());
-    let [waiting, checked] = Signal::several();
-    let counter = Plain::default();
+    let [waiting, left, checked] = Signal::several();
+    let order = std::sync::Mutex::new(vec![]);
+    let until_queued = |cpu| {
+        let queues = || host.does(cpu, Activity::Waiter) || host.does(cpu, Activity::Head);
+        until(|| queues() || !order.lock().unwrap().is_empty());
+    };
     once_held(
         &host,
         || lock.read(&host),
         |()| {
-            waiting.await_it();
-            Cpus::hook(|point| {
-                assert!(point != Point::ReaderAnnounced, "a writer has to wait for one that tries");
-            });
-            assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
+            until_queued(2);
             lock.read_unlock(&host, ());
-            assert!(lock.try_write(&host).is_none(), "a writer has overtaken the writer");
-            assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
+            left.give();
+            until_queued(3);
             checked.give();
         },
-        |_| {
-            Cpus::stand_at(Point::WriterWaits, waiting, checked);
+        |cpu| {
+            match cpu {
+                1 => Cpus::stand_at(Point::WriterWaits, waiting, checked),
+                2 => waiting.await_it(),
+                _ => left.await_it(),
+            }
+            if cpu == 2 {
+                lock.read(&host);
+                order.lock().unwrap().push(cpu);
+                return lock.read_unlock(&host, ());
+            }
             lock.write(&host);
-            counter.increment();
+            order.lock().unwrap().push(cpu);
             lock.write_unlock(&host, ());
         },
     );
-    assert_eq!(counter.get(), 1);
+    assert_eq!(order.lock().unwrap()[0], 1, "somebody has overtaken the writer");
 }
 
 /// CPU 0 holds the lock for writing until a writer waits and readers queue behind it. Each side gets its turn.
@@ -145,33 +150,34 @@ fn the_fair_lock_serves_in_the_order_of_arrival() {
     assert_eq!(*order.lock().unwrap(), ["writer", "reader"]);
 }
 
-/// A CPU that reads two locks of one domain leaves both as they were: the second one underneath.
+/// CPU 0 reads two locks of one domain: one by its slot, and one underneath. CPU 1 writes to each as soon as CPU 0 has left it.
 #[test]
 fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
     let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let locks = [const { PerCpuRwLock::new(UnfairRwLock::new()) }; 2];
-    Cpus::become_cpu(0);
-    let outer = locks[0].read(&domain);
-    let inner = locks[1].read(&domain);
-    assert_eq!(domain.readers(), 1, "one slot for each CPU");
-    let nobody_writes = |which: [bool; 2]| {
-        on_cpu_1(|| {
-            for (lock, is_read) in locks.iter().zip(which) {
-                let wrote = lock.try_write(&domain);
-                assert_eq!(wrote.is_some(), !is_read);
-                if let Some(token) = wrote {
-                    lock.write_unlock(&domain, token);
-                }
+    let (written, too_early) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    once_held(
+        &host,
+        || locks.each_ref().map(|lock| lock.read(&domain)),
+        |tokens| {
+            assert_eq!(domain.readers(), 1, "one slot for each CPU");
+            let waits = [Activity::Head, Activity::Waiter];
+            for (which, token) in tokens.into_iter().enumerate() {
+                until(|| written.load(SeqCst) > which || host.does(1, waits[which]));
+                too_early.fetch_add(usize::from(written.load(SeqCst) > which), SeqCst);
+                locks[which].read_unlock(&domain, token);
             }
-        });
-    };
-    nobody_writes([true, true]);
-    locks[0].read_unlock(&domain, outer);
-    nobody_writes([false, true]);
-    locks[1].read_unlock(&domain, inner);
-    nobody_writes([false, false]);
-    assert_eq!(domain.readers(), 0);
+        },
+        |_| {
+            for lock in &locks {
+                let token = lock.write(&domain);
+                written.fetch_add(1, SeqCst);
+                lock.write_unlock(&domain, token);
+            }
+        },
+    );
+    assert_eq!((too_early.into_inner(), domain.readers()), (0, 0));
 }
 
 /// CPU 0 reads by its slot, CPU 1 has the lock underneath and waits for that slot. To read once more, CPU 0 would have
@@ -185,7 +191,6 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
         || lock.read(&domain),
         |outer| {
             host.until_doing(1, Activity::Head);
-            assert!(lock.try_read(&domain).is_none(), "a try does not wait for the writer");
             let again = std::panic::AssertUnwindSafe(|| _ = lock.read(&domain));
             let refused = std::panic::catch_unwind(again).expect_err("a reader waits for its own writer");
             let message = refused.downcast_ref::<String>().expect("a formatted message");

@@ -128,21 +128,16 @@ pub(crate) fn serves_in_the_order_of_arrival<D: Sync, L: Lock<D>>(domain: fn(Cpu
     assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// Lets another thread do this, as CPU 1, to its end.
-pub(crate) fn on_cpu_1(test: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            Cpus::become_cpu(1);
-            test();
-        });
-    });
-}
-
 /// `try_lock` tells a held lock from a free one, on one CPU and across two.
 pub(crate) fn try_lock_tells_held_from_free<D: Sync, L: Lock<D>>(domain: &D, lock: &L) {
     Cpus::become_cpu(0);
     let token = lock.try_lock(domain).expect("a new lock is free");
-    on_cpu_1(|| assert!(lock.try_lock(domain).is_none(), "held by CPU 0"));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            Cpus::become_cpu(1);
+            assert!(lock.try_lock(domain).is_none(), "held by CPU 0");
+        });
+    });
     assert!(lock.try_lock(domain).is_none(), "held by this CPU");
     lock.unlock(domain, token);
     let token = lock.try_lock(domain).expect("released");

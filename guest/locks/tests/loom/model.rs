@@ -73,11 +73,11 @@ pub(crate) const READER: Role = |_| false;
 pub(crate) const BOTH: Role = |round| round % 2 == 1;
 
 /// CPUs take one reader-writer lock as their `roles` say. A writer must be alone, everything that one wrote must be
-/// visible to who comes next, and all must come through. The last CPU tries first each time.
+/// visible to who comes next, and all must come through.
 pub(crate) fn check_rw<D, L, const CPUS: usize>(
     roles: [Role; CPUS],
     bounds: Bounds,
-    domain: fn(Cpus) -> D,
+    domain: impl Fn(Cpus) -> D + Copy + Sync + Send + 'static,
     lock: fn() -> L,
 ) where
     D: Sync + Send + 'static,
@@ -87,7 +87,7 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     let scene = move || (domain(machine(CPUS, pauses)), lock(), Plain::default());
     let play = move |cpu: usize, (domain, lock, counter): &(D, L, Plain)| {
         for round in 0..rounds {
-            read_or_write(domain, lock, slice::from_ref(counter), roles[cpu](round), cpu == CPUS - 1);
+            read_or_write(domain, lock, slice::from_ref(counter), roles[cpu](round));
         }
     };
     let written = roles.map(|role| (0..rounds).filter(|round| role(*round)).count()).iter().sum::<usize>();

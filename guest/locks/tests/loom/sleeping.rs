@@ -1,15 +1,13 @@
 //! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with no CPU
 //! preempted and with some.
 
-use std::slice;
-
 use haltkick_locks::{
     osq::{Packed, PrevCpu},
     *,
 };
-use haltkick_testing::{read_or_write, tests};
+use haltkick_testing::tests;
 
-use crate::model::{Bounds, Cpus, Plain, assert_reached, check, machine, play_out};
+use crate::model::{Bounds, Cpus, READER, Role, WRITER, assert_reached, check, check_rw};
 
 /// Which CPUs are always found preempted.
 type Preempted = fn(usize) -> bool;
@@ -59,24 +57,18 @@ tests! {
     rwsem_with_three_writers_that_sleep: rwsem::<3>(Bounds { pauses: 2, ..ONCE }, EVERYBODY);
 }
 
-/// The CPUs below `writers` write, the others read, on a machine that is told something; readers must find what whole writes have
-/// left.
+/// CPUs read and write as their `roles` say, on a machine that is told something.
 fn share<R: RwSemRules, const CPUS: usize>(
     (told, preempted): (fn(Cpus) -> Cpus, Preempted),
     bounds: Bounds,
-    writers: usize,
+    roles: [Role; CPUS],
 ) {
-    let Bounds { rounds, pauses, .. } = bounds;
-    let scene = move || {
-        let domain = domain::<CPUS>(preempted)(told(machine(CPUS, pauses)));
-        (domain, RwSem::new(), Plain::default())
-    };
-    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {
-        for _ in 0..rounds {
-            read_or_write(domain, lock, slice::from_ref(counter), cpu < writers, false);
-        }
-    };
-    play_out(CPUS, &bounds, scene, play, move |(_, _, counter)| assert_eq!(counter.get(), writers * rounds));
+    check_rw(
+        roles,
+        bounds,
+        move |machine| domain::<CPUS>(preempted)(told(machine)),
+        RwSem::<PrevCpu, R>::new,
+    );
 }
 
 /// Sleepers insist as soon as they have been overtaken.
@@ -87,19 +79,19 @@ const SLEEP: (fn(Cpus) -> Cpus, Preempted) = (|machine| machine, EVERYBODY);
 tests! {
     /// A sleeper that has been woken and overtaken forbids stealing at once: no CPU may overtake it from then on.
     rwsem_is_promised_to_an_overtaken_sleeper: {
-        share::<RulesToday, 3>(INSISTENT, Bounds { pauses: 3, ..ONCE }, 2);
+        share::<RulesToday, 3>(INSISTENT, Bounds { pauses: 3, ..ONCE }, [WRITER, WRITER, READER]);
         assert_reached([Event::RwsemWlockHandoff]);
     };
     /// A promised lock with one CPU that overtakes again and again.
     rwsem_is_promised_by_one_that_comes_back: {
-        share::<RulesToday, 2>(INSISTENT, TWICE, 2);
+        share::<RulesToday, 2>(INSISTENT, TWICE, [WRITER, WRITER]);
         assert_reached([Event::RwsemWlockHandoff]);
     };
-    rwsem_is_handed_from_a_writer_to_a_reader_and_back: share::<RulesToday, 2>(SLEEP, TWICE, 1);
-    rwsem_with_two_readers_and_a_writer: share::<RulesToday, 3>(SLEEP, ONCE, 1);
-    rwsem_with_a_reader_and_two_writers: share::<RulesToday, 3>(SLEEP, ONCE, 2);
-    rwsem_with_a_spinning_writer_and_a_reader: share::<RulesToday, 2>(SPIN, SPINNING, 1);
-    rwsem_of_2018_is_handed_from_writer_to_reader_and_back: share::<Rules2018, 2>(SLEEP, TWICE, 1);
-    rwsem_of_2018_with_two_readers_and_a_writer: share::<Rules2018, 3>(SLEEP, ONCE, 1);
-    rwsem_of_2018_with_a_reader_and_two_writers: share::<Rules2018, 3>(SLEEP, ONCE, 2);
+    rwsem_is_handed_from_a_writer_to_a_reader_and_back: share::<RulesToday, 2>(SLEEP, TWICE, [WRITER, READER]);
+    rwsem_with_two_readers_and_a_writer: share::<RulesToday, 3>(SLEEP, ONCE, [WRITER, READER, READER]);
+    rwsem_with_a_reader_and_two_writers: share::<RulesToday, 3>(SLEEP, ONCE, [WRITER, WRITER, READER]);
+    rwsem_with_a_spinning_writer_and_a_reader: share::<RulesToday, 2>(SPIN, SPINNING, [WRITER, READER]);
+    rwsem_of_2018_is_handed_from_writer_to_reader_and_back: share::<Rules2018, 2>(SLEEP, TWICE, [WRITER, READER]);
+    rwsem_of_2018_with_two_readers_and_a_writer: share::<Rules2018, 3>(SLEEP, ONCE, [WRITER, READER, READER]);
+    rwsem_of_2018_with_a_reader_and_two_writers: share::<Rules2018, 3>(SLEEP, ONCE, [WRITER, WRITER, READER]);
 }
