@@ -64,7 +64,7 @@
 //! # What differs from Linux
 //! The clock is read every 16 rounds instead of every 65,536. There is no test-and-set form.
 
-use core::{fmt, marker::PhantomData, ptr};
+use core::{marker::PhantomData, ptr};
 
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
@@ -171,17 +171,6 @@ pub enum LockError {
     /// The lock did not become free in time.
     TimedOut,
 }
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deadlock => "the caller would wait for itself",
-            Self::TimedOut => "the lock did not become free in time",
-        })
-    }
-}
-
-impl core::error::Error for LockError {}
 
 /// Locks that a table has room for; deeper ones are not watched.
 const MOST: usize = if MODELLED { 2 } else { 31 };
