@@ -184,8 +184,8 @@ pub struct Request {
     pub tsc_khz: u64,
     /// How vCPUs are woken: one of the [`WAKES`].
     pub wakes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Memory of the machine, in MiB, in one piece from address 0 on.
+    pub memory_mib: u32,
 }
 
 /// Port for bytes of text where the image runs by itself: QEMU's debug console.

@@ -15,7 +15,7 @@ use crate::cpu::time::{now, ticks};
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
-use super::{ground, ground::Zeroed, settings, tables};
+use super::{ground, ground::Zeroed, tables};
 use crate::monitor::hypercall::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 use crate::monitor::record::{self, fail, leave};
 
@@ -23,16 +23,25 @@ static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed::new();
 static CONTROL: Zeroed<Control> = Zeroed::new();
 static ORACLES: Zeroed<[Oracle; MAX_LOCKS as usize]> = Zeroed::new();
 
+/// Written into the image's file by who starts the monitor, before there is a guest.
+#[used]
+#[unsafe(link_section = ".haltkick.request")]
+static REQUEST: Zeroed<Request> = Zeroed::new();
+
 /// Bytes of a vCPU's stack for exceptions.
 const EXCEPTION_STACK_BYTES: u64 = 4096;
 /// vCPUs that can be kicked.
 static PRESENT: AtomicU32 = AtomicU32::new(0);
 
-/// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `ground` says; `start_info` is PVH's.
-pub(super) extern "C" fn boot(start_info: u32) -> ! {
+/// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `ground` says.
+pub(super) extern "C" fn boot() -> ! {
     prepare_to_fail();
-    let request = settings::request();
-    let boot = lay_out(request, settings::memory_end(start_info));
+    // SAFETY: written before there was a guest, never after.
+    let request = unsafe { &*REQUEST.pointer() };
+    if request.boot.vcpus == 0 {
+        fail(format_args!("its request is empty: start it by haltkick run --engine qemu"));
+    }
+    let boot = lay_out(request);
     tables::load(boot.vcpus, area_address(boot.vcpus));
     start_others(boot);
     ground::unmap_null();
@@ -102,14 +111,14 @@ fn area_address(cpu: u32) -> u64 {
 }
 
 /// Writes the boot block and what each vCPU must know of itself.
-fn lay_out(request: &Request, memory_end: u64) -> &'static BootBlock {
+fn lay_out(request: &Request) -> &'static BootBlock {
     let areas = u64::from(request.boot.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
     let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
     let entries = stacks + areas * ground::STACK_BYTES;
     let end = entries + areas * ENTRIES_ROW_BYTES as u64;
-    if end > memory_end {
-        let (needed, there) = (end.div_ceil(1 << 20), memory_end >> 20);
+    let (needed, there) = (end.div_ceil(1 << 20), u64::from(request.memory_mib));
+    if needed > there {
         fail(format_args!("{needed} MiB of memory are needed, there are {there}"));
     }
     // SAFETY: unused memory (just checked) behind the image; zero is valid for all that lies there.

@@ -93,8 +93,7 @@ unsafe extern "C" {
 /// Puts the trampoline where start-up interrupts find it.
 pub(super) fn place_trampoline() {
     let (start, end) = (&raw const TRAMPOLINE_CODE, &raw const TRAMPOLINE_END);
-    // SAFETY: the first 640 KiB of a PC are memory, mapped, and not in use by anybody when the guest has read its memory
-    // map; the trampoline is shorter than a page.
+    // SAFETY: the first 640 KiB of a PC are memory, mapped, and not in use by anybody; the trampoline is shorter than a page.
     unsafe { core::ptr::copy_nonoverlapping(start, TRAMPOLINE as *mut u8, end as usize - start as usize) };
 }
 

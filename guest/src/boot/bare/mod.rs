@@ -10,6 +10,5 @@
 
 mod boot;
 mod ground;
-mod settings;
 mod start;
 mod tables;

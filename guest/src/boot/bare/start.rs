@@ -1,8 +1,8 @@
 //! From a PVH entry, or from a start-up interrupt, to 64-bit Rust code on a stack.
 //!
 //! PVH (Xen's, which QEMU, Firecracker and cloud-hypervisor speak): an ELF note names an entry point in 32-bit protected
-//! mode without paging; EBX points to the start info. Every other CPU begins in real mode, in the page that its start-up
-//! interrupt names; the trampoline is copied there. Both meet at `haltkick_enter_long_mode`.
+//! mode without paging. Every other CPU begins in real mode, in the page that its start-up interrupt names; the trampoline is copied
+//! there. Both meet at `haltkick_enter_long_mode`.
 #![expect(unsafe_code, reason = "start-up code")]
 
 use core::arch::global_asm;
@@ -23,7 +23,6 @@ global_asm!(
     "haltkick_pvh:",
     "cli",
     "cld",
-    "movl %ebx, %esi",
     "xorl %edi, %edi", // the boot CPU
     "haltkick_enter_long_mode:",
     "lgdtl haltkick_gdt_pointer",
@@ -52,7 +51,6 @@ global_asm!(
     "testl %edi, %edi",
     "jnz 1f",
     "movl $haltkick_boot_stack_top, %esp",
-    "movl %esi, %edi",
     "call {boot}",
     "ud2",
     // Every other CPU takes the next number, and the stack of that number; unexpected CPUs stop.

@@ -88,21 +88,24 @@ pub(super) fn words_for(accelerator: Accelerator) -> &'static str {
     }
 }
 
+/// The image, 48 KiB for each vCPU, and what a PC has besides.
+fn memory_mib(asked: OurGuest<'_>) -> u32 {
+    64 + (asked.guest.vcpus * 48).div_ceil(1024)
+}
+
 pub(super) fn spawn(
     program: &str,
     asked: OurGuest<'_>,
     cpu: &Cpu,
     kernel: &std::fs::File,
 ) -> Result<Child, RunError> {
-    // The image, 48 KiB for each vCPU, and what a PC has besides.
-    let memory_mib = 64 + (u64::from(asked.guest.vcpus) * 48).div_ceil(1024);
     let mut command = Command::new(program);
     command
         .args(["-machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off"])
         .args(["-accel", words_for(cpu.accelerator), "-cpu", cpu.model])
         // The boot CPU comes in addition to the vCPUs.
         .args(["-smp", &(asked.guest.vcpus + 1).to_string()])
-        .args(["-m", &memory_mib.to_string()])
+        .args(["-m", &memory_mib(asked).to_string()])
         .args(NOTHING_ELSE)
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
         .args(["-debugcon", "stdio"])
@@ -182,7 +185,7 @@ pub(super) fn asking(
         // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
         tsc_khz: if accelerator == Accelerator::Tcg { clock::tsc_khz() } else { 0 },
         wakes: wakes.map_or(0, |number| number as u32),
-        reserved: 0,
+        memory_mib: memory_mib(asked),
     };
     let mut elf = image.elf().to_vec();
     let file = object::File::parse(image.elf()).ok();
