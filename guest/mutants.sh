@@ -204,9 +204,9 @@ mm-no-ptl                   mm-shuttle speculative::nothing_is_mapped_where_ever
 mm-ignore-neighbours        mm-host  neighbours_of_a_kind
 mm-keep-table               mm-host  a_page_that_is_unmapped_and_mapped_anew
 mm-no-invalidation          mm-host  every_page_is_the_right_one
-grants-swap-as-given        grants-host    the_posted_swap
+grants-swap-as-given        grants-host    swapped_entries
 grants-swap-as-given        grants-shuttle split::opposite_swaps
-grants-swap-itself          grants-host    the_posted_swap
+grants-swap-itself          grants-host    swapped_entries
 grants-swap-mapped          grants-host    a_bad_request_gets_its_status
 grants-one-table-twice      grants-host    domains_can_map_their_own
 grants-tables-as-given      grants-host    domains_can_map_their_own

@@ -98,18 +98,6 @@ pub enum MaptrackLocking {
     PerVcpu,
 }
 
-/// How a swap keeps others out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwapLocking {
-    /// Table lock for reading, entries in the order of the arguments: as posted in 2013. Two swaps of the same pair in
-    /// opposite order wait for each other. For tests.
-    AsGiven,
-    /// Table lock for reading, entries in ascending order.
-    Ascending,
-    /// Table lock for writing.
-    TableWrite,
-}
-
 /// Locks that a map holds when it changes the mapper's page table, and when it records the mapping under its
 /// handle. With any, unmap looks at its handle under the mapper's table lock, before it goes where that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +131,8 @@ pub trait Scheme: Sized + Sync + 'static {
     const STRICT_IOMMU: bool = false;
     /// Maptrack.
     const MAPTRACK: MaptrackLocking;
-    /// Swap.
-    const SWAP: SwapLocking = SwapLocking::TableWrite;
+    /// A swap takes the table's lock for reading, and the entries' in ascending order; else the table's for writing.
+    const SWAP_UNDER_READ: bool = false;
 
     /// A free table lock.
     fn new_table_lock() -> Self::TableLock;
@@ -227,23 +215,18 @@ schemes! {
     /// G1: the split as posted in 2013, but for the order of locks in a swap.
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
-    SWAP: SwapLocking = SwapLocking::Ascending;
-
-    /// G1 with the swap as posted, too. For tests.
-    Posted: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
-    MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
-    SWAP: SwapLocking = SwapLocking::AsGiven;
+    SWAP_UNDER_READ: bool = true;
 
     /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
     Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, MAPTRACK: MaptrackLocking = MaptrackLocking::Beside,
-    SWAP: SwapLocking = SwapLocking::Ascending;
+    SWAP_UNDER_READ: bool = true;
 
     /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
     /// without one and gives it back before it releases the entry.
     Brief: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     PUT_UNDER_ENTRY: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
-    SWAP: SwapLocking = SwapLocking::Ascending;
+    SWAP_UNDER_READ: bool = true;
 
     /// G2: the split with its order cleaned up: maptrack is a leaf taken alone, two entries need the write lock.
     Cleaned: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();

@@ -11,7 +11,7 @@ use haltkick_locks::{ReaderSlot, mutant::mutant};
 
 use crate::{
     interface::Status,
-    locking::{AtomicU32, Guarded, MaptrackLocking, Ordering::*, Scheme, SwapLocking},
+    locking::{AtomicU32, Guarded, MaptrackLocking, Ordering::*, Scheme},
     machine::{Counter, Memory, NOT, Page, Sizes, Vcpu, frames::Frames, window::Window},
     tables::{PERMIT_ACCESS, READING, SharedEntry, TYPE, WRITING, maptrack::Maptrack, table::Table},
 };
@@ -156,11 +156,9 @@ impl<S: Scheme> World<S> {
     /// # Errors
     /// [`Status::BadDomain`], [`Status::BadReference`], or [`Status::Again`] if one is mapped.
     pub fn swap(&self, vcpu: &Vcpu, domain: u16, a: u32, b: u32) -> Result<(), Status> {
-        let swapped = self.domain(domain).and_then(|domain| match S::SWAP {
-            SwapLocking::TableWrite => domain.table.write(vcpu, || self.swap_entries(vcpu, domain, a, b)),
-            SwapLocking::AsGiven | SwapLocking::Ascending => {
-                domain.table.read(vcpu, || self.swap_entries(vcpu, domain, a, b))
-            }
+        let swapped = self.domain(domain).and_then(|domain| {
+            let swap = || self.swap_entries(vcpu, domain, a, b);
+            if S::SWAP_UNDER_READ { domain.table.read(vcpu, swap) } else { domain.table.write(vcpu, swap) }
         });
         vcpu.settle(Counter::Swap, swapped)
     }
@@ -175,16 +173,13 @@ impl<S: Scheme> World<S> {
             entry_a.shared.swap(entry_b.shared);
             Ok(())
         };
-        let as_given = S::SWAP == SwapLocking::AsGiven;
-        // ABBA: two swaps of one pair must take its locks in one order. Itself: one lock is taken once.
-        if mutant!("grants-swap-itself": a == b => false) && !as_given {
+        // Itself: one lock is taken once.
+        if mutant!("grants-swap-itself": a == b => false) {
             return Ok(());
         }
-        let (first, second) = if mutant!("grants-swap-as-given": a < b => true) || as_given {
-            (&entry_a, &entry_b)
-        } else {
-            (&entry_b, &entry_a)
-        };
+        // ABBA: two swaps of one pair must take its locks in one order. As posted in 2013, they took them as given.
+        let in_order = mutant!("grants-swap-as-given": a < b => true);
+        let (first, second) = if in_order { (&entry_a, &entry_b) } else { (&entry_b, &entry_a) };
         first.locked(vcpu, || second.locked(vcpu, exchange))
     }
 }

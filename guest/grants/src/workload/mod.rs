@@ -140,11 +140,6 @@ impl<S: Scheme> Stream<S> {
         }
     }
 
-    /// The grant tables.
-    pub fn world(&self) -> &World<S> {
-        &self.world
-    }
-
     /// The next request of a disk that has none on its way.
     pub fn claim(&self, disk: usize) -> Option<Request> {
         // Acquire: pairs with the release in `finish`.

@@ -176,9 +176,3 @@ fn opposite_swaps_of_one_pair_come_through<S: Scheme>() {
         |_, ()| (),
     );
 }
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn as_posted_opposite_swaps_of_one_pair_wait_for_each_other() {
-    opposite_swaps_of_one_pair_come_through::<Posted<Sleeping>>();
-}
