@@ -114,7 +114,6 @@ fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
 fn workloads_exclude_and_come_to_rest() {
     for (workload, lock, lock_count, read_percent) in [
         ("critical-section", "qspinlock", 3, 0),
-        ("selftest-nesting", "qspinlock", 5, 0),
         ("selftest-latch", "qspinlock", 1, 0),
         ("copy-1024", "rwsem/packed", 1, 0),
         ("list", "rwsem/packed", 2, 50),

@@ -13,7 +13,6 @@ pub(crate) mod list;
 pub(crate) mod lock_free;
 pub(crate) mod memory;
 pub(crate) mod mixed;
-pub(crate) mod nesting;
 pub(crate) mod overtaking;
 pub(crate) mod page_fault;
 pub(crate) mod readers_inside;

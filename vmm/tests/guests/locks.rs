@@ -1,10 +1,8 @@
-//! The locks in guests: exclusion under both schedulers, nesting, handoff, call sites, what a pair costs.
+//! The locks in guests: exclusion under both schedulers, handoff, call sites, what a pair costs.
 
 use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;
-use support::{
-    Settings, apply, config, done, each, event, exits, forms, ms, panics, start, start_until, trial,
-};
+use support::{Settings, apply, config, done, each, event, exits, forms, start, start_until, trial};
 
 #[apply(trial)]
 fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
@@ -58,20 +56,6 @@ fn several_locks_share_the_sections() {
         let outcome = start_until(&config().lock_count(lock_count), are_used);
         assert_eq!(outcome.entered.len(), lock_count as usize);
     }
-}
-
-/// T9, with a real hypervisor below: a vCPU that is preempted with all five locks makes the others wait at all levels.
-#[apply(trial)]
-fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() {
-    let events = ["lock_slowpath", "lock_use_node2", "lock_use_node3", "lock_use_node4", "lock_no_node"];
-    for workload in ["selftest-nesting", "selftest-nesting-whole"] {
-        for pv in [false, true] {
-            // How long it takes until five levels happen to meet contention at once depends on the host.
-            let nesting = config().workload(workload).pv(pv).lock_count(5).window(ms(100));
-            start_until(&nesting, |outcome| events.iter().all(|name| event(outcome, name) > 0));
-        }
-    }
-    panics(start(&config().workload("selftest-nesting").lock_count(4)), "--locks 5");
 }
 
 #[apply(trial)]

@@ -1,4 +1,4 @@
-//! A platform that is another one, but for what happens at its points and pauses.
+//! A platform that is another one, but for what happens at its points.
 
 use super::{Activity, Event, Platform, Point};
 
@@ -12,12 +12,6 @@ pub trait Delegate: Sync {
 
     /// The one that answers.
     fn platform(&self) -> &Self::Platform;
-
-    /// See [`Platform::pause`].
-    #[inline(always)]
-    fn pause(&self) {
-        self.platform().pause();
-    }
 
     /// See [`Platform::is_preempted`].
     #[inline(always)]
@@ -55,6 +49,7 @@ macro_rules! handed_on {
 impl<D: Delegate> Platform for D {
     handed_on! {
         fn cpu(&self) -> usize;
+        fn pause(&self);
         fn now(&self) -> u64;
         fn off_ticks(&self) -> u64;
         fn spin_threshold(&self) -> u64;
@@ -75,11 +70,6 @@ impl<D: Delegate> Platform for D {
         fn slice_margin(&self) -> u64;
         fn slice_ends_soon(&self) -> bool;
         fn count(&self, event: Event, n: u64);
-    }
-
-    #[inline(always)]
-    fn pause(&self) {
-        Delegate::pause(self);
     }
 
     #[inline(always)]
