@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_UNLOCK};
-use haltkick_locks::RwLock;
+use haltkick_locks::RwLock as _;
 
 use crate::cpu::percpu::boot;
 use crate::image::hot;
@@ -56,40 +56,26 @@ unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
     unsafe { &*lock.cast() }
 }
 
-/// Acquires a lock of kind `K`; called by sites.
+/// Acquires a lock of kind `K`, for reading if `READS`; called by sites.
 ///
 /// # Safety
 /// A lock of that kind lies at `lock`, for as long as the guest lives. The table pairs this function with such addresses.
-pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
+pub(crate) unsafe extern "C" fn lock<K: Kind, const READS: bool>(lock: *const ()) -> Token {
     // SAFETY: the caller's promise.
-    pack(RwLock::write(unsafe { at::<K>(lock) }, K::domain()))
+    let (lock, domain) = (unsafe { at::<K>(lock) }, K::domain());
+    if READS { pack(lock.read(domain)) } else { pack(lock.write(domain)) }
 }
 
-/// Releases a lock of kind `K`; called by sites.
+/// Releases a lock of kind `K`, which was acquired for reading if `READS`; called by sites.
 ///
 /// # Safety
 /// As for [`lock`], which has returned this token, and it has not been used since.
-pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
+pub(crate) unsafe extern "C" fn unlock<K: Kind, const READS: bool>(lock: *const (), token: Token) {
     // SAFETY: the caller's promise.
-    unsafe { RwLock::write_unlock(at::<K>(lock), K::domain(), unpack(token)) }
-}
-
-/// Acquires a lock of kind `K` for reading; called by sites.
-///
-/// # Safety
-/// As for [`lock`].
-pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
-    // SAFETY: the caller's promise.
-    pack(RwLock::read(unsafe { at::<K>(lock) }, K::domain()))
-}
-
-/// Releases a lock of kind `K` that was acquired for reading; called by sites.
-///
-/// # Safety
-/// As for [`unlock`], with a token of [`read`].
-pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
-    // SAFETY: the caller's promise.
-    unsafe { RwLock::read_unlock(at::<K>(lock), K::domain(), unpack(token)) }
+    unsafe {
+        let (lock, domain) = (at::<K>(lock), K::domain());
+        if READS { lock.read_unlock(domain, unpack(token)) } else { lock.write_unlock(domain, unpack(token)) }
+    }
 }
 
 /// How sites call one form of a lock. Laid out as [`haltkick_hypercalls::LockCalls`], for the VMM to read from the image.

@@ -36,10 +36,10 @@ impl Form {
     pub(crate) const fn of_kind<K: Kind>() -> Self {
         Self {
             calls: Calls {
-                lock: Some(calls::lock::<K>),
-                unlock: Some(calls::unlock::<K>),
-                read: Some(if K::SHARES { calls::read::<K> } else { calls::lock::<K> }),
-                read_unlock: Some(if K::SHARES { calls::read_unlock::<K> } else { calls::unlock::<K> }),
+                lock: Some(calls::lock::<K, false>),
+                unlock: Some(calls::unlock::<K, false>),
+                read: Some(calls::lock::<K, true>),
+                read_unlock: Some(calls::unlock::<K, true>),
                 lock_bytes: size_of::<K::Lock>() as u32,
                 cpu_bytes: (size_of::<K::Domain>() / MAX_VCPUS) as u32,
             },

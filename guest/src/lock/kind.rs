@@ -12,8 +12,6 @@ pub(crate) trait Kind: 'static {
     const EXCLUDES: bool = true;
     /// Meaning of a lock's first bytes, for readers of a guest that failed.
     const WORD: u32 = haltkick_hypercalls::WORD_OPAQUE;
-    /// Whether readers share it.
-    const SHARES: bool = false;
     /// How page faults are served in a run with this lock.
     const FAULTS: Option<Serving> = Some(MMAP_SEM);
 
@@ -43,7 +41,7 @@ pub(crate) const INSTANCE_BYTES: usize = 256;
 #[repr(align(4096))]
 pub(crate) struct Paged<T>(pub(crate) T);
 
-/// Declares a kind of lock with the memory that its locks share; with `readers`, a reader-writer lock and a reference to that memory.
+/// Declares a kind of lock with the memory that its locks share; with `= new`, a reader-writer lock and a reference to that memory.
 macro_rules! guest_kind {
     ($name:ident: $lock:ty, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $crate::lock::kind::guest_kind! {
@@ -53,11 +51,6 @@ macro_rules! guest_kind {
                 &DOMAIN.0
             }
             $(, $constant: $type = $value)*
-        }
-    };
-    (readers $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
-        $crate::lock::kind::guest_kind! {
-            $name: $lock = $new, $domain_type = $domain, SHARES: bool = true $(, $constant: $type = $value)*
         }
     };
     ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {

@@ -158,7 +158,7 @@ macro_rules! in_every_layout {
         }
 
         guest_kind! {
-            readers $rwsem_name: haltkick_locks::RwSem<osq::$layout> = haltkick_locks::RwSem::new(),
+            $rwsem_name: haltkick_locks::RwSem<osq::$layout> = haltkick_locks::RwSem::new(),
             Sleepers<osq::$layout> = {
                 static DOMAIN: Paged<Sleepers<osq::$layout>> = Paged(SleepDomain::new(Guest));
                 &DOMAIN.0

@@ -96,7 +96,7 @@ impl RwLock<Sleepers> for Semaphore {
 macro_rules! fault_schemes {
     ($($order:literal $name:literal, $summary:literal, $kind:ident: $scheme:ident, $rules:ident;)+) => {$(
         guest_kind! {
-            readers $kind: Semaphore = Semaphore::new(Rules::$rules, false),
+            $kind: Semaphore = Semaphore::new(Rules::$rules, false),
             Sleepers = &SLEEPERS,
             FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules))
         }
