@@ -141,7 +141,7 @@ fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     }
     arena::come_to_rest(|| {
         if let Err(unrest) = stream.rest() {
-            panic!("grant tables at rest: {unrest}");
+            panic!("grant tables at rest: {unrest:?}");
         }
     });
 }

@@ -83,17 +83,3 @@ statuses! {
     Again = -12, "in use, try again";
     NoSpace = -13, "the table cannot grow that far";
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_use_has_a_counter_of_its_own() {
-        let increment = |flags| Access::from_flags(flags).map(Access::increment);
-        assert_eq!(increment(HOST_MAP), Ok(1));
-        assert_eq!(increment(HOST_MAP | READONLY_MAP), Ok(1 << 8));
-        assert_eq!(increment(DEVICE_MAP), Ok(1 << 16));
-        assert_eq!(increment(DEVICE_MAP | HOST_MAP | READONLY_MAP), Ok(1 << 24 | 1 << 8));
-    }
-}

@@ -5,8 +5,6 @@
 mod copy;
 mod map;
 
-use core::fmt;
-
 use haltkick_locks::{ReaderSlot, mutant::mutant};
 
 use crate::{
@@ -216,19 +214,6 @@ impl Rest {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         *self == Self { handles: self.handles, handles_home: self.handles, ..Self::default() }
-    }
-}
-
-impl fmt::Display for Rest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pinned, in_use, mapped, reachable, held_frames, readers, .. } = self;
-        let Self { handles, handles_home, misplaced, listed, .. } = self;
-        write!(
-            f,
-            "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {reachable} within reach of devices, \
-             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home; \
-             {misplaced} words misplaced, {listed} pages listed by a kernel"
-        )
     }
 }
 

@@ -40,7 +40,7 @@ fn all_pages_come_home<S: Scheme>(arrangement: Arrangement) {
                 counted[counter as usize].fetch_add(vcpu.counted(counter), Relaxed);
             }
         });
-        stream.rest().unwrap_or_else(|unrest| panic!("{unrest}"));
+        stream.rest().unwrap_or_else(|unrest| panic!("{unrest:?}"));
         assert_eq!(count(Counter::Map), count(Counter::Unmap));
     }
     let counts = Counter::ALL.map(|counter| format!("{} {}", counter.name(), count(counter)));

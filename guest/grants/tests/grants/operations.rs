@@ -9,7 +9,7 @@ fn in_a_world<S: Scheme>(test: fn(&World<S>, &Vcpu)) {
     let world = world::<S>(5);
     test(&world, &Vcpu::new(0, 1));
     let rest = world.rest();
-    assert!(rest.is_clean(), "{rest}");
+    assert!(rest.is_clean(), "{rest:?}");
 }
 
 under_every_scheme! {

@@ -84,7 +84,7 @@ pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
         };
         play_once(cpus, (world, prepared), play, |(world, prepared)| {
             let rest = world.rest();
-            assert!(rest.is_clean(), "{rest}");
+            assert!(rest.is_clean(), "{rest:?}");
             at_rest(world, prepared);
         });
     });

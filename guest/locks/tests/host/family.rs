@@ -49,10 +49,3 @@ fn waiters_of_strict_queues_are_served_in_order() {
     support::serves_in_the_order_of_arrival(QSpinDomain::<Cpus, 6>::new, &QSpinLock::<Native>::new());
     support::serves_in_the_order_of_arrival(QSpinDomain::<Cpus, 6>::new, &QSpinLock::<V16>::new());
 }
-
-#[test]
-fn no_lock_admits_everybody_at_once() {
-    let (host, lock) = (Cpus::impatient(1), NoLock::new());
-    lock.lock(&host);
-    assert!(lock.try_lock(&host).is_some());
-}

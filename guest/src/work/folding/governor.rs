@@ -68,14 +68,6 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_one_of_active_cpus() {
-        // Half of the time of 8 of 128 possible CPUs: version 10 of the law divided by those, and saw 3.1 %.
-        let stolen_ns = 8 * SECOND / 2;
-        let sample = |cpus| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, 8, cpus);
-        assert_eq!((sample(8), sample(128)), (7, 8));
-    }
-
-    #[test]
     fn a_small_guest_never_comes_to_rest() {
         // Two pCPUs for each of four guests with 8 CPUs: with 3 of them 12.5 % are stolen, with 2 nothing.
         let steps: [u32; 10] = core::array::from_fn(|at| replay(8, 4, 8, 10).nth(at).expect("a step"));
@@ -93,14 +85,23 @@ mod tests {
         }
     }
 
-    /// Preferred CPUs, where 2 of 3 were, after a second in which `hundredths` of a percent were stolen.
-    fn after(hundredths: u64) -> u32 {
-        Governor::new(LINUX, 0, 0).sample(hundredths * 3 * SECOND / 10_000, SECOND, 2, 3)
-    }
-
+    /// Thresholds belong to rest and to unfold. The share is one of all active CPUs, not of the preferred ones (nor of possible ones, as in
+    /// version 10 of the law); one CPU stays preferred, and no more than there are.
     #[test]
-    fn thresholds_belong_to_rest_and_to_unfold() {
-        assert_eq!([200, 201, 500, 501].map(after), [3, 2, 2, 1]);
+    fn a_sample_folds_or_unfolds_one_cpu_by_the_share() {
+        for (hundredths, preferred, active, then) in [
+            (200, 2, 3, 3),
+            (201, 2, 3, 2),
+            (500, 2, 3, 2),
+            (501, 2, 3, 1),
+            (10_000, 1, 8, 1),
+            (0, 7, 8, 8),
+            (0, 8, 8, 8),
+        ] {
+            let stolen_ns = hundredths * u64::from(active) * SECOND / 10_000;
+            let sample = Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, preferred, active);
+            assert_eq!(sample, then, "{hundredths} hundredths of a percent of {active}");
+        }
     }
 
     #[test]
@@ -109,13 +110,5 @@ mod tests {
         assert_eq!(governor.sample(2_700_000, 999_999, 2, 3), 2);
         assert_eq!(governor.sample(2_700_000, 1_000_000, 2, 3), 1, "the time before it counts");
         assert_eq!(governor.sample(2_400_000, 3_000_000, 2, 3), 3, "time that goes back is none");
-    }
-
-    #[test]
-    fn one_cpu_stays_preferred_and_no_more_than_there_are() {
-        let sample =
-            |stolen_ns, preferred| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, preferred, 8);
-        assert_eq!([1, 2].map(|preferred| sample(8 * SECOND, preferred)), [1, 1]);
-        assert_eq!([7, 8].map(|preferred| sample(0, preferred)), [8, 8]);
     }
 }
