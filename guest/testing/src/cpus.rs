@@ -159,7 +159,7 @@ impl Cpus {
         });
     }
 
-    /// Runs `hook` at each pause of the calling thread.
+    /// Runs `hook` at each pause of the calling thread, and each time that it finds another CPU preempted.
     pub fn hook_pauses(hook: impl Fn() + 'static) {
         AT_PAUSE.set(Some(Rc::new(hook)));
     }
@@ -342,6 +342,13 @@ fn one_in(n: u64, told: impl FnOnce() -> bool) -> bool {
     draw(n).map_or_else(told, |drawn| drawn == 0)
 }
 
+/// Taken by reference count, here and in `point`, so that a hook may itself pause and pass points.
+fn run_hook_of_pauses() {
+    if let Some(hook) = AT_PAUSE.with_borrow(Option::clone) {
+        hook();
+    }
+}
+
 impl Platform for Cpus {
     fn cpu(&self) -> usize {
         threads::cpu()
@@ -350,11 +357,7 @@ impl Platform for Cpus {
     fn pause(&self) {
         self.0.cpus[self.cpu()].pauses.fetch_add(1, Release);
         self.0.clock.paused();
-        // Taken by reference count, here and in `point`, so that a hook may itself pause and pass points.
-        let hook = AT_PAUSE.with_borrow(Option::clone);
-        if let Some(hook) = hook {
-            hook();
-        }
+        run_hook_of_pauses();
         self.spun_once();
         threads::yield_now();
     }
@@ -404,7 +407,11 @@ impl Platform for Cpus {
     }
 
     fn is_preempted(&self, cpu: usize) -> bool {
-        one_in(3, || self.0.cpus[cpu].preempted.load(Relaxed))
+        let is_preempted = one_in(3, || self.0.cpus[cpu].preempted.load(Relaxed));
+        if is_preempted {
+            run_hook_of_pauses();
+        }
+        is_preempted
     }
 
     fn ticks(&self, nanoseconds: u64) -> u64 {
@@ -462,8 +469,7 @@ impl Platform for Cpus {
     }
 
     fn point(&self, point: Point) {
-        let hook = HOOK.with_borrow(Option::clone);
-        if let Some(hook) = hook {
+        if let Some(hook) = HOOK.with_borrow(Option::clone) {
             hook(point);
         }
     }

@@ -13,12 +13,6 @@ pub trait Delegate: Sync {
     /// The one that answers.
     fn platform(&self) -> &Self::Platform;
 
-    /// See [`Platform::is_preempted`].
-    #[inline(always)]
-    fn is_preempted(&self, cpu: usize) -> bool {
-        self.platform().is_preempted(cpu)
-    }
-
     /// See [`Platform::point`].
     #[inline(always)]
     fn point(&self, point: Point) {
@@ -59,6 +53,7 @@ impl<D: Delegate> Platform for D {
         fn is_in_nmi(&self) -> bool;
         fn wait(&self, still: impl Fn() -> bool);
         fn kick(&self, cpu: usize);
+        fn is_preempted(&self, cpu: usize) -> bool;
         fn is_preempted_for_the_record(&self, cpu: usize) -> bool;
         fn ticks(&self, nanoseconds: u64) -> u64;
         fn is_overcommitted(&self) -> bool;
@@ -70,11 +65,6 @@ impl<D: Delegate> Platform for D {
         fn slice_margin(&self) -> u64;
         fn slice_ends_soon(&self) -> bool;
         fn count(&self, event: Event, n: u64);
-    }
-
-    #[inline(always)]
-    fn is_preempted(&self, cpu: usize) -> bool {
-        Delegate::is_preempted(self, cpu)
     }
 
     #[inline(always)]

@@ -5,12 +5,11 @@ use haltkick_testing::tests;
 
 use crate::support::{self, Cpus, Signal};
 
-type Domain<P> = OwnerYieldDomain<P, 8>;
-type Stage = support::Stage<Domain<Cpus>, OwnerYield>;
+type Stage = support::Stage<OwnerYieldDomain<Cpus, 8>, OwnerYield>;
 
 impl Stage {
     fn new(cpus: usize) -> &'static Self {
-        Self::set_up(Cpus::impatient(cpus), Domain::new, OwnerYield::new())
+        Self::set_up(Cpus::impatient(cpus), OwnerYieldDomain::new, OwnerYield::new())
     }
 }
 
@@ -145,60 +144,31 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
     assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
-/// CPUs with something to do when they find another one preempted.
-struct Watched<F> {
-    host: Cpus,
-    finds: F,
-}
-
-impl<F: Fn(usize) + Sync> Delegate for Watched<F> {
-    type Platform = Cpus;
-
-    fn platform(&self) -> &Cpus {
-        &self.host
-    }
-
-    fn is_preempted(&self, cpu: usize) -> bool {
-        let answer = self.host.is_preempted(cpu);
-        if answer {
-            (self.finds)(cpu);
-        }
-        answer
-    }
-}
-
 /// CPU 1 finds the owner preempted, and before it looks at the word again, the lock has another owner.
 #[test]
 fn no_slice_goes_to_a_cpu_that_owns_nothing() {
-    let host = Cpus::impatient(3);
-    host.set_preempted(0, true);
+    let stage = Stage::new(3);
+    stage.host.set_preempted(0, true);
     let [looked, changed] = Signal::several();
-    let finds = |_| {
-        if host.cpu() == 1 {
-            looked.give();
-            changed.await_it();
-        }
-    };
-    let domain = Domain::new(Watched { host: host.clone(), finds: &finds });
-    let lock = OwnerYield::new();
-    support::once_held(
-        &host,
-        || lock.lock(&domain),
-        |()| {
+    stage.once_held(
+        || {
             looked.await_it();
-            lock.unlock(&domain, ());
+            stage.unlock();
         },
         |cpu| {
             if cpu == 1 {
-                lock.lock(&domain);
-                return lock.unlock(&domain, ());
+                Cpus::hook_pauses(move || {
+                    looked.give();
+                    changed.await_it();
+                });
+                return stage.visit();
             }
             looked.await_it();
-            lock.lock(&domain);
+            stage.lock();
             changed.give();
-            host.until_paused(1, 10);
-            lock.unlock(&domain, ());
+            stage.host.until_paused(1, 10);
+            stage.unlock();
         },
     );
-    assert!(!host.has_yielded(1, 0));
+    assert!(!stage.host.has_yielded(1, 0));
 }
