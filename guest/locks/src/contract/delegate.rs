@@ -20,16 +20,6 @@ pub trait Delegate: Sync {
     }
 }
 
-/// Several domains can share one platform.
-impl<P: Platform> Delegate for &P {
-    type Platform = P;
-
-    #[inline(always)]
-    fn platform(&self) -> &P {
-        self
-    }
-}
-
 /// Declares methods of [`Platform`] that the platform below answers.
 macro_rules! handed_on {
     ($(fn $method:ident(&self $(, $argument:ident: $type:ty)*) $(-> $answer:ty)?;)+) => {$(

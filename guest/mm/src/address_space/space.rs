@@ -6,8 +6,8 @@ use haltkick_locks::{RwLock as _, mutant::mutant};
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
 use crate::contract::{Error, Event, Machine, Step};
+use crate::records::Ordering::*;
 use crate::records::vma::{ANON, Protection, Tree, Vma};
-use crate::records::{NONE, Ordering::*};
 
 impl<'a, M: Machine> Space<'a, M> {
     /// Gives the address space its top-level page table.
@@ -30,13 +30,6 @@ impl<'a, M: Machine> Space<'a, M> {
     pub fn join(self) {
         self.mm.cpus.insert(self.memory.machine.cpu());
         self.mm.users.fetch_add(1, Relaxed);
-    }
-
-    /// Unmaps everything and gives back the page table. The last CPU calls it, when no other uses the address space.
-    pub fn close(self) {
-        let unmapped = self.unmap(USER_START, USER_END - USER_START);
-        debug_assert!(unmapped.is_ok(), "the range is of whole pages, and splits nothing");
-        self.memory.free(self.mm.root.swap(NONE, Relaxed));
     }
 
     /// Maps `bytes` of anonymous memory at the highest address where there is room.

@@ -102,7 +102,6 @@ fn an_address_space_with_one_user_does_not_speculate() {
     let start = space.map(4 * PAGE, Protection::ReadWrite).unwrap();
     (0..4).for_each(|page| store(space, start + page * PAGE, 1).unwrap());
     assert_eq!(space.memory.machine.count_of(Event::SpeculativePgfault), 0);
-    space.close();
 }
 
 /// Both forms of speculation: by a reference to the area, and under SRCU.
@@ -285,8 +284,6 @@ fn an_area_whose_slot_another_address_space_uses_is_not_ones_own() {
     });
     assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
     assert_eq!(count(space, Event::VmaLockAbort), 1);
-    other.close();
-    clean_up(space);
 }
 
 #[test]
