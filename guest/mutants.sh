@@ -49,7 +49,6 @@ pv-never-early              host     a_waiter_behind_a_sleeper
 pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
 pv-wake-forgets-hash        loom     qspinlock::v16_with_three
 announce-forget-outer       host     is_a_holder_while_it_holds_another
-delegate-forget-slice       unit     every_method_of_the_platform
 slice-ignore-outer          host     a_slice_is_kept_by_who_holds
 courtesy-ignore-outer       host     a_head_that_holds_another_lock
 wc-guess-from-byte          host     a_head_that_the_owner_registers

@@ -23,7 +23,7 @@ mod sleeping;
 mod waiting;
 
 pub use centralized::*;
-pub use contract::{Activity, Delegate, Domain, Event, Lock, Platform, Point, Queues, RwLock};
+pub use contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, RwLock};
 #[doc(hidden)]
 pub use faults::mutant;
 pub use faults::races;

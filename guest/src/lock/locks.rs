@@ -7,12 +7,12 @@ use haltkick_locks::{
 };
 
 use crate::lock::kind::{Paged, guest_kind};
-use crate::lock::platform::{Guest, Instrumented, LINES};
+use crate::lock::platform::{Guest, LINES};
 use crate::lock::registry::lock;
 
 type Qspin = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 /// The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
-type QspinPoints = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
+type QspinPoints = QSpinDomain<Guest<true>, MAX_VCPUS, LINES>;
 type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
 lock! {
@@ -118,22 +118,22 @@ lock! {
     "600" "qspinlock-points", "qspinlock that can be stopped at points of its slow path (--deschedule at=)",
     [HAS_POINTS];
     native {
-        QspinlockNativePoints: QSpinLock<Native>, QspinPoints = QspinPoints::new(Instrumented),
+        QspinlockNativePoints: QSpinLock<Native>, QspinPoints = QspinPoints::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     paravirt {
-        QspinlockParavirtPoints: QSpinLock<Pv>, QspinPoints = QspinPoints::new(Instrumented),
+        QspinlockParavirtPoints: QSpinLock<Pv>, QspinPoints = QspinPoints::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     "610" "ticket-points", "paravirtual ticket lock that can be stopped at points", [HAS_POINTS];
     paravirt {
-        TicketPoints: PvTicket, PvTicketDomain<Instrumented, MAX_VCPUS> = PvTicketDomain::new(Instrumented),
+        TicketPoints: PvTicket, PvTicketDomain<Guest<true>, MAX_VCPUS> = PvTicketDomain::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_PV_TICKET
     }
     "620" "owner-yield-points", "owner-yield that can be stopped at points", [HAS_POINTS];
     paravirt {
         OwnerYieldPoints: haltkick_locks::OwnerYield,
-        OwnerYieldDomain<Instrumented, MAX_VCPUS> = OwnerYieldDomain::new(Instrumented),
+        OwnerYieldDomain<Guest<true>, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
     }
     "780" "futex-mutex", "three-state sleeping lock of the futex kind, with a short spin before it", [];

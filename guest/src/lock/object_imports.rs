@@ -13,7 +13,7 @@ use haltkick_locks::{Activity, Platform as _, Point};
 use crate::cpu::{percpu, time};
 use crate::image::padded;
 use crate::lock::object;
-use crate::lock::platform::{self, Guest};
+use crate::lock::platform::{self, GUEST};
 use crate::observe::activity;
 
 // Functions that compilers call by themselves.
@@ -71,23 +71,23 @@ imports! {
     /// The clock, in ticks.
     fn hk_now() -> u64 = time::now();
     /// Converts nanoseconds to ticks.
-    fn hk_ticks(nanoseconds: u64) -> u64 = Guest.ticks(nanoseconds);
+    fn hk_ticks(nanoseconds: u64) -> u64 = GUEST.ticks(nanoseconds);
     /// How many ticks a paravirtual waiter is to spin before it sleeps.
-    fn hk_spin_threshold() -> u64 = Guest.spin_threshold();
+    fn hk_spin_threshold() -> u64 = GUEST.spin_threshold();
     /// How many rounds it is to spin instead; 0: it goes by the clock.
-    fn hk_spin_rounds() -> u32 = Guest.spin_rounds();
+    fn hk_spin_rounds() -> u32 = GUEST.spin_rounds();
     /// Wakes vCPU `cpu`; latched if it does not sleep.
-    fn hk_kick(cpu: u32) = Guest.kick(existing("hk_kick", cpu));
+    fn hk_kick(cpu: u32) = GUEST.kick(existing("hk_kick", cpu));
     /// Whether the host says that vCPU `cpu` lost its pCPU.
-    fn hk_is_preempted(cpu: u32) -> u32 = u32::from(Guest.is_preempted(existing("hk_is_preempted", cpu)));
+    fn hk_is_preempted(cpu: u32) -> u32 = u32::from(GUEST.is_preempted(existing("hk_is_preempted", cpu)));
     /// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if that number does not exist.
-    fn hk_yield_to(cpu: u32) = Guest.yield_to((cpu < percpu::boot().vcpus).then_some(cpu as usize));
+    fn hk_yield_to(cpu: u32) = GUEST.yield_to((cpu < percpu::boot().vcpus).then_some(cpu as usize));
     /// Number that changes whenever vCPU `cpu` goes off its pCPU or on, as far as the host says.
     fn hk_yield_count(cpu: u32) -> u64 = platform::yield_count(existing("hk_yield_count", cpu));
     /// Returns the ticks until the host takes the calling vCPU off; all ones: unknown.
-    fn hk_slice_left() -> u64 = Guest.slice_left();
+    fn hk_slice_left() -> u64 = GUEST.slice_left();
     /// How many ticks must be left of a slice for a section to be worth entering.
-    fn hk_slice_margin() -> u64 = Guest.slice_margin();
+    fn hk_slice_margin() -> u64 = GUEST.slice_margin();
 }
 
 /// The index of vCPU `cpu`, by which `function` was called. Ends the run if there is none.
@@ -117,7 +117,7 @@ extern "C" fn hk_pause() {
 /// `byte` can be read.
 unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
     // SAFETY: the caller's promise. Acquire: what the waker wrote before the byte is there when the waiter has seen it.
-    Guest.wait(|| unsafe { &*byte }.load(Ordering::Acquire) == value);
+    GUEST.wait(|| unsafe { &*byte }.load(Ordering::Acquire) == value);
 }
 
 /// [`hk_wait`] for a word of four bytes.
@@ -126,7 +126,7 @@ unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
 /// `word` can be read.
 unsafe extern "C" fn hk_wait_u32(word: *const AtomicU32, value: u32) {
     // SAFETY: as above.
-    Guest.wait(|| unsafe { &*word }.load(Ordering::Acquire) == value);
+    GUEST.wait(|| unsafe { &*word }.load(Ordering::Acquire) == value);
 }
 
 /// Tells the VMM what this vCPU does; all but the known states are no state.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use haltkick_hypercalls::{
     ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BootFlags, MAX_VCPUS, PORT_POINT,
 };
-use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
+use haltkick_locks::{Activity, Event, Platform, Point};
 
 use crate::cpu::{percpu, time};
 use crate::monitor::hypercall;
@@ -23,10 +23,13 @@ pub(crate) fn lose_kicks() {
     KICKS_ARE_LOST.store(true, Ordering::Relaxed);
 }
 
-/// This guest, as a lock sees it.
-pub(crate) struct Guest;
+/// This guest, as a lock sees it. An instrumented lock tells the VMM of the points that the run is about.
+pub(crate) struct Guest<const INSTRUMENTED: bool = false>;
 
-impl Platform for Guest {
+/// This guest for all that is not instrumented.
+pub(crate) const GUEST: Guest = Guest;
+
+impl<const INSTRUMENTED: bool> Platform for Guest<INSTRUMENTED> {
     #[inline(always)]
     fn cpu(&self) -> usize {
         percpu::cpu()
@@ -150,22 +153,12 @@ impl Platform for Guest {
     fn announce(&self, activity: Activity) {
         activity::announce(activity);
     }
-}
-
-/// This guest for the instrumented locks: it tells the VMM of the points that the run is about.
-pub(crate) struct Instrumented;
-
-impl Delegate for Instrumented {
-    type Platform = Guest;
 
     #[inline(always)]
-    fn platform(&self) -> &Guest {
-        &Guest
-    }
-
-    #[inline]
     fn point(&self, point: Point) {
-        pass(point as u32, point.activity());
+        if INSTRUMENTED {
+            pass(point as u32, point.activity());
+        }
     }
 }
 

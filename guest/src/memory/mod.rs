@@ -15,7 +15,7 @@ use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_hypercalls::MAX_VCPUS;
-use haltkick_locks::{Delegate, FairRwLock, Pv, QSpinLock};
+use haltkick_locks::{FairRwLock, Pv, QSpinLock};
 use haltkick_mm::{
     Access, CpuList, Cpus, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Records, Space, USER_END,
     USER_START, Vma,
@@ -146,21 +146,18 @@ fn serve(address: u64, access: Access) -> Verdict {
 /// More pages than this are forgotten by reloading CR3.
 const MOST_SINGLY: u64 = 8;
 
-impl Delegate for Pool {
-    type Platform = Guest;
-
-    #[inline(always)]
-    fn platform(&self) -> &Guest {
-        &Guest
-    }
-}
-
 impl Machine for Pool {
+    type Platform = Guest;
     type Spin = Spin;
     type TreeLock = TreeLock;
     type Spins = Spins;
     type Semaphore = Semaphore;
     type Sleepers = Sleepers;
+
+    #[inline(always)]
+    fn platform(&self) -> &Guest {
+        &Guest
+    }
 
     #[inline(always)]
     fn spins(&self) -> &Spins {

@@ -19,7 +19,7 @@ use haltkick_locks::{CachePadded, Platform as _};
 use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::measure::{Sections, Times, is_open, is_over, until_closed};
-use crate::lock::platform::Guest;
+use crate::lock::platform::GUEST;
 use crate::lock::registry::workload;
 use crate::observe::events::WorkloadEvent;
 use crate::observe::times::{Stamps, record_between};
@@ -126,7 +126,7 @@ fn selftest() {
         let before = taken();
         mmu::interrupt(cpu());
         assert!(taken() == before + 1, "an interrupt was not taken at once");
-        Guest.wait(|| {
+        GUEST.wait(|| {
             mmu::interrupt(cpu());
             assert!(taken() == before + 1, "interrupted between the look and the sleep");
             false

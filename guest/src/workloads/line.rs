@@ -13,7 +13,7 @@ use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::calls::{with_lock, with_read_lock};
 use crate::lock::kind::Paged;
-use crate::lock::platform::Guest;
+use crate::lock::platform::GUEST;
 use crate::lock::registry::workload;
 use crate::work::pool;
 
@@ -71,8 +71,8 @@ workloads! {
         };
     "065" "line-read-lock", "acquire and release a counter rwlock for reading (one operation), work for --think",
         |_| {
-            READ_LOCK.0.read(&Guest);
-            READ_LOCK.0.read_unlock(&Guest, ());
+            READ_LOCK.0.read(&GUEST);
+            READ_LOCK.0.read_unlock(&GUEST, ());
         };
 }
 

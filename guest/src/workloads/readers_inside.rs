@@ -13,7 +13,7 @@ use crate::cpu::time::{iterations, now, work};
 use crate::image::hot;
 use crate::lock::measure::{self, Sections, is_open, is_over};
 use crate::lock::oracle;
-use crate::lock::platform::Guest;
+use crate::lock::platform::GUEST;
 use crate::lock::registry::workload;
 use crate::observe::events::WorkloadEvent;
 
@@ -47,7 +47,7 @@ fn run() {
 /// Lets others run, with a sign of life for observers.
 fn give_way(to: Option<usize>) {
     this().activity.since_tsc.store(now(), Ordering::Relaxed);
-    Guest.yield_to(to);
+    GUEST.yield_to(to);
 }
 
 fn read(sections: &Sections, hold: u64) {

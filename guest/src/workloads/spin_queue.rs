@@ -12,7 +12,7 @@ use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::kind::Paged;
 use crate::lock::measure::end_round;
-use crate::lock::platform::Guest;
+use crate::lock::platform::GUEST;
 use crate::lock::registry::{lock_of_run, workload};
 
 workload! {
@@ -34,12 +34,12 @@ impl<L: Layout> Queue<L> {
 
     fn turns(&self) {
         turns(|| {
-            while !self.tail.lock(&self.nodes, &Guest, || false) {
+            while !self.tail.lock(&self.nodes, &GUEST, || false) {
                 // The predecessor has been preempted.
-                Guest.yield_to(None);
+                GUEST.yield_to(None);
             }
             work(iterations(boot().hold_ns));
-            self.tail.unlock(&self.nodes, &Guest);
+            self.tail.unlock(&self.nodes, &GUEST);
         });
     }
 }

@@ -1,10 +1,8 @@
 //! The contract between lock, caller and kernel.
 
-mod delegate;
 mod event;
 mod platform;
 
-pub use delegate::Delegate;
 pub use event::{Activity, Event, Point};
 pub use platform::{Platform, Queues};
 

@@ -1,6 +1,6 @@
 //! Two locks over one domain, one after the other and one inside the other, and two nesting levels of what each CPU has there.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed as Unmodelled};
+use std::cell::Cell;
 
 use haltkick_locks::*;
 use haltkick_testing::tests;
@@ -10,39 +10,21 @@ use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 const CPUS: usize = 2;
 const PAUSES: u64 = 4;
 
+loom::thread_local! {
+    /// Whether the CPU can be interrupted.
+    static INTERRUPTS: Cell<bool> = Cell::new(true);
+}
+
 /// CPUs that are interrupted once each, where they stand in the slow path of a lock.
-struct Interrupted {
-    cpus: Cpus,
-    at: Point,
-    handler: fn(),
-    was_interrupted: [AtomicBool; CPUS],
-}
-
-impl Interrupted {
-    fn new(at: Point, handler: fn()) -> Self {
-        let was_interrupted = [const { AtomicBool::new(false) }; CPUS];
-        Self { cpus: machine(CPUS, PAUSES), at, handler, was_interrupted }
-    }
-
-    /// From now on the calling CPU is not interrupted.
-    fn turn_interrupts_off(&self) {
-        self.was_interrupted[self.cpu()].store(true, Unmodelled);
-    }
-}
-
-impl Delegate for Interrupted {
-    type Platform = Cpus;
-
-    fn platform(&self) -> &Cpus {
-        &self.cpus
-    }
-
-    fn point(&self, point: Point) {
+fn interrupted_cpus(at: Point, handler: fn()) -> Cpus {
+    // All CPUs of a model are on this thread of the host, so that the hook is theirs.
+    Cpus::hook(move |point| {
         // The handler itself is not interrupted.
-        if point == self.at && !self.was_interrupted[self.cpu()].swap(true, Unmodelled) {
-            (self.handler)();
+        if point == at && INTERRUPTS.with(|on| on.replace(false)) {
+            handler();
         }
-    }
+    });
+    machine(CPUS, PAUSES)
 }
 
 /// Two locks of a kind, and what they protect.
@@ -73,8 +55,8 @@ impl<D, L: Lock<D>> Scene<D, L> {
     }
 }
 
-type Queues = QSpinDomain<Interrupted, CPUS, 1>;
-type Tickets = PvTicketDomain<Interrupted, CPUS>;
+type Queues = QSpinDomain<Cpus, CPUS, 1>;
+type Tickets = PvTicketDomain<Cpus, CPUS>;
 
 fn no_head_sleeps(domain: &Queues) {
     assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
@@ -91,7 +73,7 @@ macro_rules! kinds {
             type Both = Scene<$domain, $lock>;
 
             fn interrupted(at: Point, handler: fn()) -> Both {
-                Scene::new(<$domain>::new(Interrupted::new(at, handler)), <$lock>::new)
+                Scene::new(<$domain>::new(interrupted_cpus(at, handler)), <$lock>::new)
             }
 
             /// CPU 1 holds both locks, one in the other. CPU 0 waits for the outer one, is interrupted, and waits for the inner one.
@@ -106,7 +88,7 @@ macro_rules! kinds {
                     scene.with(0, || {
                         if cpu == 1 {
                             // A handler that asked for the lock for which its CPU waits would wait for itself.
-                            scene.domain.platform().turn_interrupts_off();
+                            INTERRUPTS.with(|on| on.set(false));
                             scene.with(1, || {});
                         }
                     });

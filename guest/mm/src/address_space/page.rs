@@ -1,6 +1,6 @@
 //! Pages: a list of free ones per CPU, and one for all.
 
-use haltkick_locks::Lock as _;
+use haltkick_locks::{Lock as _, Platform as _};
 
 use crate::contract::{Event, Machine};
 use crate::records::vma::{self, Vma};
@@ -56,7 +56,7 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn of_this_cpu(&self) -> &CpuList {
-        &self.records.cpus[self.machine.cpu()]
+        &self.records.cpus[self.machine.platform().cpu()]
     }
 
     /// Pages in use, page tables included. Exact while no CPU allocates or frees.
@@ -148,7 +148,7 @@ impl<M: Machine> Memory<M> {
             }
             // Faults do not wait while they look at areas.
             self.advance(1);
-            self.machine.pause();
+            self.machine.platform().pause();
         }
     }
 

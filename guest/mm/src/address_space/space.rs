@@ -1,7 +1,7 @@
 //! Requests of a process to its address space: map, unmap, protect, move, all of which hold `mmap_sem` for
 //! writing; discard, which holds it for reading.
 
-use haltkick_locks::{RwLock as _, mutant::mutant};
+use haltkick_locks::{Platform as _, RwLock as _, mutant::mutant};
 
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
@@ -28,7 +28,7 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// From now on the calling CPU uses the address space. Every CPU says so before its first access.
     pub fn join(self) {
-        self.mm.cpus.insert(self.memory.machine.cpu());
+        self.mm.cpus.insert(self.memory.machine.platform().cpu());
         self.mm.users.fetch_add(1, Relaxed);
     }
 
@@ -119,7 +119,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let (mm, sleepers) = (self.mm, self.memory.machine.sleepers());
         mm.semaphore.write(sleepers);
         if mm.scheme == Scheme::PerVma {
-            mm.writer.store(self.memory.machine.cpu() as u32, Relaxed);
+            mm.writer.store(self.memory.machine.platform().cpu() as u32, Relaxed);
             // Odd. Relaxed: readers are kept out of an area by its own lock; a reader that sees the area's
             // number equal to an old one of these goes on to look at the lock.
             mm.lock_sequence.store(mm.lock_sequence.load(Relaxed).wrapping_add(1), Relaxed);

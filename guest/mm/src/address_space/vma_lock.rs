@@ -18,7 +18,7 @@
 //! increment reads from it, and the second look sees the area's new sequence: it is locked, unless `mm.sequence` has gone on,
 //! by when all changes are complete.
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{Platform as _, mutant::mutant};
 
 use super::Space;
 use crate::contract::{Event, Machine, Step};
@@ -46,7 +46,7 @@ impl<'a, M: Machine> Space<'a, M> {
             let found = self.tree().find(address);
             if !seen.is_multiple_of(2) || !self.mm.tree_sequence.is_still(seen) {
                 machine.event(Event::VmaLockMiss, 1);
-                machine.pause();
+                machine.platform().pause();
                 continue;
             }
             let area = self.memory.vma(found?);
@@ -100,25 +100,25 @@ impl<'a, M: Machine> Space<'a, M> {
         // Release: pairs with the acquire in `await_readers`. Acquire: a writer that is seen has named itself before.
         let left = area.lock.references.fetch_sub(1, AcqRel) - 1;
         if left == VmaLock::WRITER + 1 {
-            self.memory.machine.kick(self.mm.writer.load(Relaxed) as usize);
+            self.memory.machine.platform().kick(self.mm.writer.load(Relaxed) as usize);
         }
     }
 
     /// Keeps new readers out and waits for those inside. The tree's reference is left.
     fn await_readers(self, area: &Vma) {
-        let machine = &self.memory.machine;
+        let platform = self.memory.machine.platform();
         // Acquire, here and below: pairs with the release in `unlock_area`.
         let before = area.lock.references.fetch_add(VmaLock::WRITER, AcqRel);
         if mutant!("vma-no-wait-for-readers": before == 1 => true) {
             return;
         }
         let are_inside = || area.lock.references.load(Acquire) != VmaLock::WRITER + 1;
-        let since = machine.now();
-        while are_inside() && machine.now().wrapping_sub(since) < machine.spin_threshold() {
-            machine.pause();
+        let since = platform.now();
+        while are_inside() && platform.now().wrapping_sub(since) < platform.spin_threshold() {
+            platform.pause();
         }
         while are_inside() {
-            machine.wait(are_inside);
+            platform.wait(are_inside);
         }
     }
 

@@ -10,7 +10,9 @@ use crate::records::{AtomicU64, Ordering::Relaxed};
 ///
 /// When [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
 /// table did not have when it was called.
-pub trait Machine: Platform + Sized {
+pub trait Machine: Sync + Sized {
+    /// The CPUs.
+    type Platform: Platform;
     /// Page-table locks, and the lock of the free lists.
     type Spin: Lock<Self::Spins, Token = ()> + 'static;
     /// `mm_rb_lock`, around the tree of areas.
@@ -22,6 +24,8 @@ pub trait Machine: Platform + Sized {
     /// Memory that those share.
     type Sleepers;
 
+    /// The CPUs.
+    fn platform(&self) -> &Self::Platform;
     /// The memory of spinlocks.
     fn spins(&self) -> &Self::Spins;
     /// The memory of semaphores.

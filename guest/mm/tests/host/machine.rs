@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64 as Count, Ordering::Relaxed};
 
-use haltkick_locks::{Delegate, Lock, Platform, Tas, UnfairRwLock};
+use haltkick_locks::{Lock, Platform as _, Tas, UnfairRwLock};
 use haltkick_mm::*;
 use haltkick_testing::Cpus as Threads;
 
@@ -62,19 +62,19 @@ impl Spin {
     }
 }
 
-impl Lock<Host> for Spin {
+impl Lock<Threads> for Spin {
     type Token = ();
 
-    fn lock(&self, host: &Host) {
-        self.0.lock(host);
+    fn lock(&self, threads: &Threads) {
+        self.0.lock(threads);
     }
 
-    fn try_lock(&self, host: &Host) -> Option<()> {
-        if BUSY.with(Cell::get) { None } else { self.0.try_lock(host) }
+    fn try_lock(&self, threads: &Threads) -> Option<()> {
+        if BUSY.with(Cell::get) { None } else { self.0.try_lock(threads) }
     }
 
-    fn unlock(&self, host: &Host, (): ()) {
-        self.0.unlock(host, ());
+    fn unlock(&self, threads: &Threads, (): ()) {
+        self.0.unlock(threads, ());
     }
 }
 
@@ -156,7 +156,7 @@ fn translate(space: Space<'_, Host>, address: u64, access: Access) -> Result<usi
     let address = address / PAGE_BYTES * PAGE_BYTES;
     loop {
         {
-            let mut cache = machine.caches[machine.cpu()].lock().unwrap();
+            let mut cache = machine.caches[machine.threads.cpu()].lock().unwrap();
             if let Some(entry) = cache.get(&address)
                 && entry & needed == needed
             {
@@ -216,27 +216,24 @@ pub(crate) fn is_writable(space: Space<'_, Host>, address: u64) -> bool {
     walk(space, address, PRESENT | WRITABLE).is_some()
 }
 
-impl Delegate for Host {
+impl Machine for Host {
     type Platform = Threads;
+    type Spin = Spin;
+    type TreeLock = UnfairRwLock;
+    type Spins = Threads;
+    type Semaphore = UnfairRwLock;
+    type Sleepers = Threads;
 
     fn platform(&self) -> &Threads {
         &self.threads
     }
-}
 
-impl Machine for Host {
-    type Spin = Spin;
-    type TreeLock = UnfairRwLock;
-    type Spins = Self;
-    type Semaphore = UnfairRwLock;
-    type Sleepers = Self;
-
-    fn spins(&self) -> &Self {
-        self
+    fn spins(&self) -> &Threads {
+        &self.threads
     }
 
-    fn sleepers(&self) -> &Self {
-        self
+    fn sleepers(&self) -> &Threads {
+        &self.threads
     }
 
     fn base(&self) -> u64 {
@@ -272,7 +269,7 @@ impl Machine for Host {
     fn step(&self, step: Step) {
         let interference = AT_STEP.with(|at| at.borrow_mut().take_if(|(wanted, _)| *wanted == step));
         if let Some((_, interference)) = interference {
-            let cpu = self.cpu();
+            let cpu = self.threads.cpu();
             be(1);
             interference();
             be(cpu);
