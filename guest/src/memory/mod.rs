@@ -23,7 +23,6 @@ use haltkick_mm::{
 
 use crate::cpu::percpu::{add, boot, cpu, this};
 use crate::lock::kind::{MMAP_SEM, Serving};
-use crate::lock::platform::Guest;
 use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
 use crate::traps::mmu;
@@ -147,17 +146,11 @@ fn serve(address: u64, access: Access) -> Verdict {
 const MOST_SINGLY: u64 = 8;
 
 impl Machine for Pool {
-    type Platform = Guest;
     type Spin = Spin;
     type TreeLock = TreeLock;
     type Spins = Spins;
     type Semaphore = Semaphore;
     type Sleepers = Sleepers;
-
-    #[inline(always)]
-    fn platform(&self) -> &Guest {
-        &Guest
-    }
 
     #[inline(always)]
     fn spins(&self) -> &Spins {

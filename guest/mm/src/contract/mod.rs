@@ -1,6 +1,6 @@
 //! Services that the memory manager needs from the machine, and the events that it counts.
 
-use haltkick_locks::{Lock, Platform, RwLock, named};
+use haltkick_locks::{Domain, Lock, RwLock, named};
 
 use crate::records::{AtomicU64, Ordering::Relaxed};
 
@@ -11,23 +11,24 @@ use crate::records::{AtomicU64, Ordering::Relaxed};
 /// When [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
 /// table did not have when it was called.
 pub trait Machine: Sync + Sized {
-    /// The CPUs.
-    type Platform: Platform;
     /// Page-table locks, and the lock of the free lists.
     type Spin: Lock<Self::Spins, Token = ()> + 'static;
     /// `mm_rb_lock`, around the tree of areas.
     type TreeLock: RwLock<Self::Spins, ReadToken = (), WriteToken = ()>;
     /// Memory that those of both kinds share.
-    type Spins;
+    type Spins: Domain;
     /// `mmap_sem`.
     type Semaphore: RwLock<Self::Sleepers, ReadToken = (), WriteToken = ()>;
     /// Memory that those share.
     type Sleepers;
 
-    /// The CPUs.
-    fn platform(&self) -> &Self::Platform;
     /// The memory of spinlocks.
     fn spins(&self) -> &Self::Spins;
+    /// The platform that serves them.
+    #[inline(always)]
+    fn platform(&self) -> &<Self::Spins as Domain>::Platform {
+        self.spins().platform()
+    }
     /// The memory of semaphores.
     fn sleepers(&self) -> &Self::Sleepers;
 

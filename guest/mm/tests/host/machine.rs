@@ -217,16 +217,11 @@ pub(crate) fn is_writable(space: Space<'_, Host>, address: u64) -> bool {
 }
 
 impl Machine for Host {
-    type Platform = Threads;
     type Spin = Spin;
     type TreeLock = UnfairRwLock;
     type Spins = Threads;
     type Semaphore = UnfairRwLock;
     type Sleepers = Threads;
-
-    fn platform(&self) -> &Threads {
-        &self.threads
-    }
 
     fn spins(&self) -> &Threads {
         &self.threads
