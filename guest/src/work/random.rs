@@ -74,24 +74,16 @@ pub(crate) fn log2(number: u64) -> u64 {
 /// 2 to the power of minus `exponent` (in 2^-16), in 2^-32.
 pub(crate) fn power_of_half(exponent: u64) -> u64 {
     /// 2^(-2^-(n + 1)) in 2^-32: the roots of one half.
-    const ROOTS: [u64; 16] = [
-        0xb504_f334,
-        0xd744_fccb,
-        0xeac0_c6e8,
-        0xf525_7d15,
-        0xfa83_b2db,
-        0xfd3e_0c0d,
-        0xfe9e_115c,
-        0xff4e_cb59,
-        0xffa7_5652,
-        0xffd3_a752,
-        0xffe9_d2b3,
-        0xfff4_e91c,
-        0xfffa_747f,
-        0xfffd_3a3b,
-        0xfffe_9d1d,
-        0xffff_4e8e,
-    ];
+    const ROOTS: [u64; 16] = {
+        let (mut roots, mut root, mut n) = ([0; 16], 1_u128 << 63, 0);
+        while n < roots.len() {
+            // In 2^-64, and rounded.
+            root = (root << 64).isqrt();
+            roots[n] = ((root + (1 << 31)) >> 32) as u64;
+            n += 1;
+        }
+        roots
+    };
     let whole = exponent >> 16;
     if whole >= 32 {
         return 0;
