@@ -24,8 +24,6 @@ use crate::guest::memory::Memory;
 const MOST_NODES_PER_VCPU: u32 = 8;
 /// Entries of a table that are looked at, at most.
 const MOST_ENTRIES: u32 = 4 * MAX_VCPUS as u32;
-/// Nesting levels in a code.
-const LEVELS: u32 = 4;
 
 /// The queue of one lock, first to last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -136,18 +134,13 @@ impl<'a> Locks<'a> {
 
     /// Returns the code that names a node in links and tails.
     fn code(&self, vcpu: u32, place: u32) -> u32 {
-        match self.format {
-            WORD_MCS => 1 + vcpu * MOST_NODES_PER_VCPU + place,
-            _ => (vcpu + 1) * LEVELS + place,
-        }
+        (vcpu + 1) * self.per_vcpu() + place
     }
 
     /// vCPU and place of the node that `code` names.
     fn named(&self, code: u32) -> Option<(u32, u32)> {
-        let (vcpu, place) = match self.format {
-            WORD_MCS => (code.checked_sub(1)? / MOST_NODES_PER_VCPU, (code - 1) % MOST_NODES_PER_VCPU),
-            _ => ((code / LEVELS).checked_sub(1)?, code % LEVELS),
-        };
+        let place = code.checked_rem(self.per_vcpu())?;
+        let vcpu = (code / self.per_vcpu()).checked_sub(1)?;
         self.node(vcpu, place, 0).map(|_| (vcpu, place))
     }
 
@@ -391,7 +384,7 @@ mod tests {
     }
 
     fn code(vcpu: u32) -> u32 {
-        (vcpu + 1) * LEVELS
+        (vcpu + 1) * 4
     }
 
     /// `vcpu` waits, with `next` behind it.

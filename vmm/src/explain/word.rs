@@ -29,8 +29,8 @@ pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> 
         }
         WORD_QSPINLOCK => qspinlock(low, low >> 18, low >> 16 & 3),
         WORD_QSPINLOCK_WHOLE => qspinlock(low, low >> 11, low >> 9 & 3),
-        WORD_MCS => match low.checked_sub(1) {
-            Some(code) => format!("held; last in the queue: vCPU {}, node {}", code / 8, code % 8),
+        WORD_MCS => match (low / 8).checked_sub(1) {
+            Some(vcpu) => format!("held; last in the queue: vCPU {vcpu}, node {}", low % 8),
             None => "free".into(),
         },
         WORD_OWNER_YIELD => owner_yield(low),
@@ -149,7 +149,7 @@ mod tests {
                 "held and slow: unlock must look for a sleeper; last in the queue: vCPU 7, node 1",
             ),
             (WORD_QSPINLOCK_WHOLE, 8 << 11 | 1 << 8 | 1, "held; pending; last in the queue: vCPU 7, node 0"),
-            (WORD_MCS, 8 * 3 + 2 + 1, "held; last in the queue: vCPU 3, node 2"),
+            (WORD_MCS, 8 * (3 + 1) + 2, "held; last in the queue: vCPU 3, node 2"),
             (
                 WORD_OWNER_YIELD,
                 4 << 17 | 1 << 15 | 9 << 1 | 1,

@@ -165,8 +165,7 @@ pub trait Platform: Sync {
 
 /// Location of the queue nodes of a domain. Sizes and offsets are in bytes.
 ///
-/// A link names the node of another CPU by a code: (CPU + 1) * [`LEVELS`](crate::LEVELS) + level for locks whose nodes
-/// nest, 1 + 8 * CPU + place for those that keep theirs until unlock (MCS).
+/// A link names a node of another CPU by a code: (CPU + 1) * `nodes_per_cpu` + its place among them.
 ///
 /// For observers outside the kernel such as a debugger or a hypervisor.
 #[derive(Clone, Copy, Debug, Default)]

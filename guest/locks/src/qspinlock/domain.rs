@@ -99,7 +99,7 @@ impl<P> Copy for Shared<'_, P> {}
 impl<'a, P> Shared<'a, P> {
     /// The node that a code names.
     pub fn node(self, code: Code) -> &'a Node {
-        &self.cpus[code.cpu()].nodes[code.level()]
+        &self.cpus[code.cpu()].nodes[code.place()]
     }
 }
 
@@ -140,7 +140,7 @@ impl<P: Platform> Shared<'_, P> {
                     f,
                     "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
                     code.cpu(),
-                    code.level(),
+                    code.place(),
                     node.state.load(Relaxed),
                     node.locked.load(Relaxed),
                 )?;

@@ -327,7 +327,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
 
 /// Counts queue entries of nested levels.
 pub(crate) fn count_level<P: Platform>(platform: &P, code: Code) {
-    match code.level() {
+    match code.place() {
         1 => platform.count(Event::LockUseNode2, 1),
         2 => platform.count(Event::LockUseNode3, 1),
         3 => platform.count(Event::LockUseNode4, 1),

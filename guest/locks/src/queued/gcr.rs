@@ -361,7 +361,7 @@ domain! {
 
 impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
-        &self.cpus[code.cpu()].nodes[code.level()]
+        &self.cpus[code.cpu()].nodes[code.place()]
     }
 }
 

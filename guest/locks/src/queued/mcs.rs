@@ -61,7 +61,7 @@ domain! {
 
 impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     fn node(&self, code: SlotCode) -> &Node {
-        &self.cpus[code.cpu()].nodes[code.slot()]
+        &self.cpus[code.cpu()].nodes[code.place()]
     }
 }
 
@@ -82,16 +82,16 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     /// Gives back a node that is out of reach of all other CPUs.
     #[inline]
     fn give_back(&self, code: SlotCode) {
-        self.cpus[code.cpu()].in_use.give_back(code.slot());
+        self.cpus[code.cpu()].in_use.give_back(code.place());
     }
 
     /// Links `code` behind `prev` and waits until it is handed the lock.
     #[cold]
     #[inline(never)]
-    fn wait_behind(&self, prev: u32, code: SlotCode, node: &Node) {
+    fn wait_behind(&self, prev: SlotCode, code: SlotCode, node: &Node) {
         self.platform.announce(Activity::Waiter);
         // Release: a CPU that reads this link finds `locked` initialised. Pairs with the loads of `next` in `unlock`.
-        self.node(SlotCode(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
+        self.node(prev).next.store(code.raw(), mutant!("mcs-relaxed-link": Release => Relaxed));
         // Acquire: pairs with the handoff in `unlock`.
         while node.locked.load(Acquire) == 0 {
             self.platform.pause();
@@ -116,8 +116,8 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         let (code, node) = domain.claim();
         // Acquire: pairs with the release that emptied the queue, or that initialised the predecessor's node.
         // Release: publishes the initialised node.
-        let prev = self.tail.swap(code.0, mutant!("mcs-relaxed-tail": AcqRel => Relaxed));
-        if prev != 0 {
+        let prev = self.tail.swap(code.raw(), mutant!("mcs-relaxed-tail": AcqRel => Relaxed));
+        if let Some(prev) = SlotCode::from_raw(prev) {
             domain.wait_behind(prev, code, node);
         }
         McsToken(code)
@@ -131,7 +131,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         }
         let (code, _) = domain.claim();
         // AcqRel: as in `lock`.
-        match self.tail.compare_exchange(0, code.0, AcqRel, Relaxed) {
+        match self.tail.compare_exchange(0, code.raw(), AcqRel, Relaxed) {
             Ok(_) => Some(McsToken(code)),
             Err(_) => {
                 domain.give_back(code);
@@ -149,10 +149,11 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         let alone = known == 0
             && self
                 .tail
-                .compare_exchange(code.0, 0, mutant!("mcs-relaxed-unlock": Release => Relaxed), Relaxed)
+                .compare_exchange(code.raw(), 0, mutant!("mcs-relaxed-unlock": Release => Relaxed), Relaxed)
                 .is_ok();
         if !mutant!("mcs-forget-late-link": alone => known == 0) {
-            let next = SlotCode(if known != 0 { known } else { await_next(&domain.platform, &node.next) });
+            let next = if known != 0 { known } else { await_next(&domain.platform, &node.next) };
+            let next = SlotCode::from_raw(next).expect("a link names a node");
             // Release: pairs with the wait in `wait_behind`.
             domain.node(next).locked.store(1, mutant!("mcs-relaxed-hand-over": Release => Relaxed));
         }

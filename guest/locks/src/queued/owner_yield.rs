@@ -123,7 +123,7 @@ domain! {
 
 impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     fn node(&self, code: Code) -> &Node {
-        &self.cpus[code.cpu()].nodes[code.level()]
+        &self.cpus[code.cpu()].nodes[code.place()]
     }
 
     /// The node with which `cpu` waits for `lock`.

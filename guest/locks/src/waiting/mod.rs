@@ -20,14 +20,22 @@ use crate::{
 /// How deeply one CPU can be nested in slow paths and still queue.
 pub const LEVELS: usize = 4;
 
-/// Names the node of a nesting level: (CPU + 1) * [`LEVELS`] + level. The same number stands in a tail and in a link,
-/// where 0 is no node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code(u32);
+/// Nodes of a CPU that are not tied to a level: four interrupt levels, two locks each.
+pub(crate) const SLOTS: usize = 8;
 
-impl Code {
-    pub const fn new(cpu: usize, level: usize) -> Self {
-        Self(((cpu + 1) * LEVELS + level) as u32)
+/// Names one of a CPU's `NODES` nodes: (CPU + 1) * `NODES` + place. The same number stands in a tail and in a link, where 0 is no
+/// node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCode<const NODES: usize>(u32);
+
+/// Names the node of a nesting level.
+pub type Code = NodeCode<LEVELS>;
+/// Names the node of a slot.
+pub(crate) type SlotCode = NodeCode<SLOTS>;
+
+impl<const NODES: usize> NodeCode<NODES> {
+    pub const fn new(cpu: usize, place: usize) -> Self {
+        Self(((cpu + 1) * NODES + place) as u32)
     }
 
     /// The node that a tail or a link names, if any.
@@ -40,11 +48,11 @@ impl Code {
     }
 
     pub const fn cpu(self) -> usize {
-        self.0 as usize / LEVELS - 1
+        self.0 as usize / NODES - 1
     }
 
-    pub const fn level(self) -> usize {
-        self.0 as usize % LEVELS
+    pub const fn place(self) -> usize {
+        self.0 as usize % NODES
     }
 }
 
@@ -87,28 +95,6 @@ pub(crate) fn await_next<P: Platform>(platform: &P, next: &AtomicU32) -> u32 {
         platform.pause();
     }
 }
-
-/// Names one of a CPU's [`SLOTS`] nodes: CPU * [`SLOTS`] + slot + 1. The same number stands in a tail and in a link, where 0 is
-/// no node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotCode(pub(crate) u32);
-
-impl SlotCode {
-    pub(crate) const fn new(cpu: usize, slot: usize) -> Self {
-        Self((cpu * SLOTS + slot + 1) as u32)
-    }
-
-    pub(crate) const fn cpu(self) -> usize {
-        (self.0 as usize - 1) / SLOTS
-    }
-
-    pub(crate) const fn slot(self) -> usize {
-        (self.0 as usize - 1) % SLOTS
-    }
-}
-
-/// Nodes of a CPU that are not tied to a level: four interrupt levels, two locks each.
-pub(crate) const SLOTS: usize = 8;
 
 /// Which of one CPU's [`SLOTS`] are in use. Written by this CPU only.
 #[derive(Debug)]
