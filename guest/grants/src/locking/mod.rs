@@ -1,19 +1,6 @@
 //! Which locks there are, in which order they are taken, and what they protect.
 //!
-//! The locking schemes, from one lock to many.
-//!
-//! | scheme | table | active entries | maptrack | swap |
-//! |---|---|---|---|---|
-//! | [`Single`] (G0) | spinlock | the table's | the table's | |
-//! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken alone | read lock, both entries in order |
-//! | [`Unpadded`] | as G1 | as G1 | as G1, in the line of the table's lock | as G1 |
-//! | [`Brief`] (G1b) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | as G1 |
-//! | [`Cleaned`] (G2) | unfair rwlock | spinlock each | spinlock, taken alone | write lock |
-//! | [`Lists`] (G3) | unfair rwlock | spinlock each | a list and a spinlock per vCPU | write lock |
-//! | [`PerCpu`] (G4) | per-CPU rwlock on an unfair one | spinlock each | as G3 | write lock |
-//! | [`Fair`] (G5) | per-CPU rwlock on a fair one | spinlock each | as G3 | write lock |
-//!
-//! [`Unlocked`] has no lock at all: the limit of the hardware, without any contention.
+//! The locking [schemes](Scheme) lead from one lock to many; `docs/studies/grant-tables.md` compares them.
 //!
 //! Locks taken for one page, mapped and unmapped. L is the mapping domain's table, R the granting one's, E the
 //! entry; `pte` is the change of the mapper's page table, and `|` where all is released.
