@@ -1,5 +1,5 @@
-//! The other locks, but for the unfair ticket lock: loom cannot order its plain store of 0 against the exchanges of
-//! others, and lets a waiter read the same stale word forever. Shuttle and the host threads check that one.
+//! The other locks and the reader-writer locks, but not the unfair ticket lock: loom cannot order its plain store of 0 against
+//! the exchanges of others, and lets a waiter read the same stale word forever. Shuttle and the host threads check that one.
 
 // Locks without memory of their own have the platform for a domain.
 use std::convert::identity as platform;
@@ -7,7 +7,7 @@ use std::convert::identity as platform;
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::model::{Bounds, Cpus, check};
+use crate::model::{BOTH, Bounds, Cpus, READER, WRITER, check, check_rw};
 
 const TWO: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 8 };
 const THREE: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: 8 };
@@ -46,4 +46,35 @@ family! {
     rqspinlock_in_haste: RqSpinLock::<Whole>::new(), hasty::<2>, hasty::<3>;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
     owner_yield_yields: OwnerYield::new(), owner_does_not_run::<2>, owner_does_not_run::<3>;
+}
+
+/// Checks one reader-writer lock with two and with three CPUs.
+macro_rules! rw_family {
+    ($($name:ident: $lock:expr, $two:expr, $three:expr, $pauses:expr;)+) => {$(
+        mod $name {
+            use super::*;
+
+            tests! {
+                with_two_cpus:
+                    check_rw([WRITER, BOTH], Bounds { rounds: 2, preemptions: 4, pauses: $pauses }, $two, || $lock);
+                with_a_writer_and_two_readers:
+                    check_rw([WRITER, READER, READER], Bounds { pauses: $pauses, ..THREE }, $three, || $lock);
+                with_two_writers_and_a_reader:
+                    check_rw([WRITER, WRITER, READER], Bounds { pauses: $pauses, ..THREE }, $three, || $lock);
+            }
+        }
+    )+};
+}
+
+fn with_slots<const CPUS: usize>(machine: Cpus) -> PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]> {
+    PerCpuRwDomain::new(Box::new(machine), std::array::from_fn(|_| ReaderSlot::new()))
+}
+
+rw_family! {
+    unfair: UnfairRwLock::new(), platform, platform, 8;
+    fair: FairRwLock::new(Ticket::new()), platform, platform, 8;
+    fair_on_a_sleeping_queue: FairRwLock::new(PvTicket::new()),
+        PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new, 6;
+    per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), with_slots::<2>, with_slots::<3>, 6;
+    per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), with_slots::<2>, with_slots::<3>, 6;
 }

@@ -23,5 +23,4 @@ mod nested;
 mod osq;
 mod qspinlock;
 mod rqspinlock;
-mod rw;
 mod sleeping;
