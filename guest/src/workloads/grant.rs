@@ -31,8 +31,6 @@ use crate::work::choice::dice;
 
 /// Requests between two acts of the hostile part of the guest, on each vCPU.
 const HOSTILE_EVERY: u64 = 4;
-/// Requests between two questions that must be refused.
-const NONSENSE_EVERY: u64 = 64;
 /// Requests between two writers of the table, on each vCPU.
 const GROW_EVERY: u64 = 8_192;
 /// Requests between two exchanges of entries.
@@ -168,9 +166,6 @@ fn misbehave<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, requests: u64) {
     if requests.is_multiple_of(HOSTILE_EVERY) {
         stream.torment(vcpu);
         stream.probe(vcpu);
-    }
-    if requests.is_multiple_of(NONSENSE_EVERY) {
-        stream.ask_nonsense(vcpu);
     }
     if requests.is_multiple_of(GROW_EVERY) {
         stream.grow(vcpu);

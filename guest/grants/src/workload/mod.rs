@@ -288,20 +288,6 @@ impl<S: Scheme> Stream<S> {
         _ = self.world.copy(vcpu, BACKEND, copy);
     }
 
-    /// Asks for what does not exist, and must be refused with the right word.
-    pub fn ask_nonsense(&self, vcpu: &Vcpu) {
-        let good = MapRequest { granter: FRONTEND, reference: 0, flags: HOST_MAP };
-        for (request, status) in [
-            (MapRequest { granter: 7, ..good }, Status::BadDomain),
-            (MapRequest { reference: u32::MAX, ..good }, Status::BadReference),
-            (MapRequest { flags: 0, ..good }, Status::GeneralError),
-        ] {
-            assert_eq!(self.world.map(vcpu, BACKEND, request), Err(status), "{request:?}");
-        }
-        let refused = |handle, status| assert_eq!((handle, status), (u32::MAX, Status::BadHandle));
-        self.world.unmap(vcpu, BACKEND, &[u32::MAX], refused).expect("the backend exists");
-    }
-
     /// The occasional writer: lets the table grow, a little at a time, and asks again when it cannot grow
     /// further.
     pub fn grow(&self, vcpu: &Vcpu) {

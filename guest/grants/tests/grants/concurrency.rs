@@ -68,7 +68,6 @@ fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
         match round % 8 {
             0 => stream.grow(vcpu),
             1 => stream.swap(vcpu),
-            2 => stream.ask_nonsense(vcpu),
             _ => stream.torment(vcpu),
         }
     }
