@@ -184,13 +184,8 @@ fn row(row: &Row) -> [String; 11] {
 }
 
 /// One preemption that was done again.
-pub(crate) fn replayed(
-    place: &str,
-    (lost, parts): (f64, Parts),
-    effect: &Effect,
-    state: Option<&str>,
-) -> String {
-    let Parts { idle, vmm, guest } = parts;
+pub(crate) fn replayed(place: &str, parts: Parts, effect: &Effect, state: Option<&str>) -> String {
+    let (Parts { idle, vmm, guest }, lost) = (parts, parts.sum());
     let least = if effect.censored { "at least " } else { "" };
     format!(
         "{place}\nlost: {least}{lost:.3} times its length; {} fewer sections; longest wait {}, without it {}; heals after {}\n\
@@ -205,13 +200,13 @@ pub(crate) fn replayed(
 
 /// The result of a replay for machines, as JSON.
 pub(crate) fn replayed_json(
-    (lost, parts): (f64, Parts),
+    parts: Parts,
     effect: &Effect,
     state: Option<&str>,
     same: bool,
 ) -> Result<String> {
     let json = json!({
-        "lost": lost,
+        "lost": parts.sum(),
         "parts": parts,
         "state": state,
         "is_lower_bound": effect.censored,
