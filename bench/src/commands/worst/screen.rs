@@ -97,12 +97,12 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(
         }
     }
     screen.progress.clear();
-    let mut map = screen.places.heat(&screen.tries.reached);
+    let mut map = screen.places.map(&screen.tries.reached);
     screen.tries.heat(&mut map);
     let was_enough = screen.enough;
     // Relaxed: a request, perhaps while sets were searched.
     let is_interrupted = || !was_enough && asked.stop.load(Ordering::Relaxed);
-    let answer = screen.answer(!is_interrupted())?;
+    let answer = screen.answer(&map, !is_interrupted())?;
     Ok((answer, map, is_interrupted()))
 }
 
@@ -266,7 +266,7 @@ impl Screen<'_> {
         self.write(name, (scope, tried.seed), &tried.members, came_to(&tried.effect))
     }
 
-    fn answer(mut self, is_complete: bool) -> Result<Worst> {
+    fn answer(mut self, map: &[Heat], is_complete: bool) -> Result<Worst> {
         let mut rows = self.rows();
         for row in rows.iter_mut().take(self.args.top) {
             let name = format!("worst-{:03}.toml", row.rank);
@@ -276,7 +276,7 @@ impl Screen<'_> {
         let is_found = self.args.find_bugs && !self.broken.is_empty();
         let has_sets = self.args.preemptions > 1 && is_complete && !is_found;
         let sets = if has_sets { Search::new(&mut self).run(&rows)? } else { vec![] };
-        let coverage = self.coverage();
+        let coverage = self.coverage(map);
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
         Ok(Worst {
             schema: "haltkick.worst".into(),
@@ -302,18 +302,16 @@ impl Screen<'_> {
         })
     }
 
-    fn coverage(&mut self) -> Coverage {
-        let reached = &self.tries.reached;
-        let all = self.places.all_near(reached);
+    fn coverage(&self, map: &[Heat]) -> Coverage {
         let tried: BTreeSet<_> = self.tries.preempted.iter().map(|tried| tried.members[0].class).collect();
         let points: BTreeSet<u64> = self.tries.seen.keys().map(|(rip, _)| *rip).collect();
         Coverage {
-            instructions: all.len(),
-            executed: all.iter().filter(|address| reached.contains(*address)).count(),
+            instructions: map.len(),
+            executed: map.iter().filter(|heat| heat.is_reached).count(),
             points: points.len(),
             situations: self.tries.seen.len(),
             tried: tried.len(),
-            unreached: self.places.unreached_lines(&all, reached),
+            unreached: self.places.unreached_lines(map),
         }
     }
 }

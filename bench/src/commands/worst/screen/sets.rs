@@ -45,12 +45,9 @@ impl<'s, 'a> Search<'s, 'a> {
         let after = asked.scope.horizon;
         let more = u32::from(args.preemptions - 1);
         let budget = args.budget.map(|budget| budget.0 / 2);
-        let pace = screen.trying / screen.attempts.max(1) as u32;
         // Attempts come in the order of time, so a search that is cut short would try the earliest ones alone: fewer are chosen instead.
-        let of_time = |budget: Duration| {
-            let attempts = budget.div_duration_f64(pace.max(Duration::from_millis(1)) * 3);
-            (attempts / (BEAM as f64 * f64::from(more) * 2.0)) as usize
-        };
+        let of_time = |budget| screen.attempts_in(budget) / (3 * 2 * BEAM * more as usize);
+        let added = budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED);
         screen.progress = Progress::start(budget);
         (screen.is_partial, screen.enough) = (screen.is_partial || screen.enough, false);
         Self {
@@ -59,7 +56,7 @@ impl<'s, 'a> Search<'s, 'a> {
             scope: Scope { horizon: asked.scope.horizon + after * more, ..asked.scope },
             after,
             baselines: BTreeMap::new(),
-            added: budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED),
+            added,
         }
     }
 
