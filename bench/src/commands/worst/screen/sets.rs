@@ -27,8 +27,6 @@ pub(super) struct Search<'s, 'a> {
     screen: &'s mut Screen<'a>,
     singles: Singles,
     scope: Scope,
-    /// Time after a preemption in which the next one may come.
-    after: Duration,
     baselines: BTreeMap<u64, Baseline>,
     /// Instructions at which a preemption is added to a set.
     added: usize,
@@ -41,8 +39,6 @@ impl<'s, 'a> Search<'s, 'a> {
         for tried in &screen.tries.preempted {
             singles.entry(tried.members[0].class).or_default().push(tried.lost.sum());
         }
-        // As long as a preemption is followed: in the worst ones the lock stands still for twice their length.
-        let after = asked.scope.horizon;
         let more = u32::from(args.preemptions - 1);
         let budget = args.budget.map(|budget| budget.0 / 2);
         // Attempts come in the order of time, so a search that is cut short would try the earliest ones alone: fewer are chosen instead.
@@ -53,8 +49,7 @@ impl<'s, 'a> Search<'s, 'a> {
         Self {
             screen,
             singles: singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect(),
-            scope: Scope { horizon: asked.scope.horizon + after * more, ..asked.scope },
-            after,
+            scope: Scope { horizon: asked.scope.horizon * (1 + more), ..asked.scope },
             baselines: BTreeMap::new(),
             added,
         }
@@ -62,41 +57,38 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// The worst set found of each size, from two on. `rows` name one preemption of each line, the worst line first.
     pub(super) fn run(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
-        let mut beam: Vec<Tried> = rows.iter().take(BEAM).map(|row| row.example.clone()).collect();
         let mut sets = Vec::new();
+        let ended = self.search(rows, &mut sets);
+        self.screen.progress.clear();
+        match ended {
+            // All that is known by then is told.
+            Err(failure) if failure.exit == Exit::Interrupted => self.screen.enough = true,
+            ended => ended?,
+        }
+        Ok(sets)
+    }
+
+    fn search(&mut self, rows: &[Row], sets: &mut Vec<Set>) -> Result<()> {
+        let mut beam: Vec<Tried> = rows.iter().take(BEAM).map(|row| row.example.clone()).collect();
         let most = usize::from(self.screen.args.preemptions);
         for size in 2..=most {
             let mut grown = Vec::new();
             for (index, found) in beam.iter().enumerate() {
                 let share = (size as f64 - 2.0 + index as f64 / beam.len() as f64) / (most as f64 - 1.0);
-                let more = self.grow(found, share);
-                grown.extend(self.unless_interrupted(more)?);
+                grown.extend(self.grow(found, share)?);
                 if self.screen.enough {
                     break;
                 }
             }
             grown.sort_by(|a, b| b.lost.sum().total_cmp(&a.lost.sum()));
             grown.truncate(BEAM);
-            let worst = self.worst_of(&grown);
-            sets.extend(self.unless_interrupted(worst)?);
+            sets.extend(self.worst_of(&grown)?);
             beam = grown;
             if self.screen.enough {
                 break;
             }
         }
-        self.screen.progress.clear();
-        Ok(sets)
-    }
-
-    /// `done`, or nothing: an interruption ends the search, and all that is known by then is told.
-    fn unless_interrupted<T: Default>(&mut self, done: Result<T>) -> Result<T> {
-        match done {
-            Err(failure) if failure.exit == Exit::Interrupted => {
-                self.screen.enough = true;
-                Ok(T::default())
-            }
-            done => done,
-        }
+        Ok(())
     }
 
     /// The first set of `grown`, which begins with the worst, that needs all of its preemptions: others stand for no set of this size.
@@ -122,8 +114,9 @@ impl<'s, 'a> Search<'s, 'a> {
     fn grow(&mut self, found: &Tried, share: f64) -> Result<Vec<Tried>> {
         let (asked, before) = (self.screen.asked, cuts(&found.members));
         let run = asked.seeded(found.seed);
-        let after =
-            survey_after((&run, &asked.image), (&before, self.after), self.scope, &asked.stop)?.occurrences;
+        // The next one comes as long as a preemption is followed: in the worst ones the lock stands still for twice their length.
+        let before = (&*before, asked.scope.horizon);
+        let after = survey_after((&run, &asked.image), before, self.scope, &asked.stop)?.occurrences;
         let chosen = chosen(&after, &self.singles, asked.kind.length(), self.added);
         let added: Vec<_> = chosen.iter().map(|at| Planned::new(at, asked.kind)).collect();
         self.baseline(found.seed)?;
