@@ -256,25 +256,16 @@ pub(crate) fn page(answer: &Worst, map: &[Heat]) -> String {
     page.into_string() + "\n"
 }
 
+/// The table of the terminal, with links into the map.
 fn ranked(rows: &[Row]) -> Markup {
     html! {
         table.ranked {
-            thead { tr { @for head in ["", "lost", "95 %", "held out", "where", "situation", "lock just before", "nearest point", "causes"] {
-                th scope="col" { (head) }
-            } } }
+            thead { tr { @for head in HEAD.into_iter().chain(["causes"]) { th scope="col" { (head) } } } }
             tbody { @for row in rows.iter().take(ROWS) { tr {
-                td { (row.rank) }
-                td { @if !row.beyond_noise { "~" } (format!("{:.1}", row.lost.hodges_lehmann)) }
-                td { @if let Some(it) = row.lost.interval { (format!("{:.1} to {:.1}", it.low, it.high)) } @else { "?" } }
-                td { @if let Some(lost) = row.held_out { (format!("{lost:.1}")) } @else { "?" } }
-                td.text {
-                    @if let Some(line) = &row.place.line { a href={ "#" (line) } { (row.place.lines()) } } @else { (row.place.lines()) }
-                    small { (row.place.function) }
-                }
-                td.text { (row.situation()) }
-                td.text { (row.state.as_deref().unwrap_or("not known")) }
-                td.text { (row.place.nearest_point.as_deref().unwrap_or("")) }
-                td.text { (causes(row)) }
+                @let cells = self::row(row);
+                @for figure in &cells[..HEAD.len() - 1] { td { (figure) } }
+                td.text { a href={ "#" (row.place.line.as_deref().unwrap_or("")) } { (cells[HEAD.len() - 1]) } }
+                td.text { (below(row)) }
             } } }
         }
     }
