@@ -233,7 +233,8 @@ impl Guests {
         let mut periods_ns = vec![Vec::new(); guests.len()];
         for _ in 0..RUNS {
             for (guest, periods_ns) in guests.iter().zip(&mut periods_ns) {
-                periods_ns.push(1e9 / per_second(&self.run(guest)?));
+                let outcome = self.run(guest)?;
+                periods_ns.push(outcome.window.as_nanos() as f64 / outcome.acquisitions() as f64);
             }
         }
         Ok(periods_ns.iter().map(|periods_ns| median(periods_ns)).collect())
@@ -262,10 +263,6 @@ impl Guests {
         // Faster than any processor is a section that was not timed well.
         Ok((TRIED_NS[0] + (wanted_ns - low) / slope).clamp(0.05, 10.0))
     }
-}
-
-fn per_second(outcome: &Outcome) -> f64 {
-    outcome.acquisitions() as f64 / outcome.window.as_secs_f64()
 }
 
 /// An empty section, in nanoseconds, for any number of them that the guest times at once.
