@@ -32,12 +32,6 @@ impl Places {
         Self::below(Path::new("/sys/devices"), cpus)
     }
 
-    /// The only CPU of a machine.
-    pub(crate) fn one() -> Self {
-        let cpus = vec![(0, CoreOfCpu { package: 0, core: 0 })];
-        Self { cpus, packages: 1, cores_per_package: 1, threads_per_core: 1 }
-    }
-
     fn below(devices: &Path, cpus: &[u32]) -> Result<Self, String> {
         let places = cpus.iter().map(|&cpu| Ok((cpu, place(devices, cpu)?)));
         let cpus_with_places = places.collect::<Result<Vec<_>, String>>()?;

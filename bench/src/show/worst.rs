@@ -184,13 +184,8 @@ fn row(row: &Row) -> [String; 11] {
 }
 
 /// One preemption that was done again.
-pub(crate) fn replayed(
-    place: &str,
-    (lost, parts): (f64, Parts),
-    effect: &Effect,
-    state: Option<&str>,
-) -> String {
-    let Parts { idle, vmm, guest } = parts;
+pub(crate) fn replayed(place: &str, parts: Parts, effect: &Effect, state: Option<&str>) -> String {
+    let (Parts { idle, vmm, guest }, lost) = (parts, parts.sum());
     let least = if effect.censored { "at least " } else { "" };
     format!(
         "{place}\nlost: {least}{lost:.3} times its length; {} fewer sections; longest wait {}, without it {}; heals after {}\n\
@@ -205,13 +200,13 @@ pub(crate) fn replayed(
 
 /// The result of a replay for machines, as JSON.
 pub(crate) fn replayed_json(
-    (lost, parts): (f64, Parts),
+    parts: Parts,
     effect: &Effect,
     state: Option<&str>,
     same: bool,
 ) -> Result<String> {
     let json = json!({
-        "lost": lost,
+        "lost": parts.sum(),
         "parts": parts,
         "state": state,
         "is_lower_bound": effect.censored,
@@ -261,25 +256,16 @@ pub(crate) fn page(answer: &Worst, map: &[Heat]) -> String {
     page.into_string() + "\n"
 }
 
+/// The table of the terminal, with links into the map.
 fn ranked(rows: &[Row]) -> Markup {
     html! {
         table.ranked {
-            thead { tr { @for head in ["", "lost", "95 %", "held out", "where", "situation", "lock just before", "nearest point", "causes"] {
-                th scope="col" { (head) }
-            } } }
+            thead { tr { @for head in HEAD.into_iter().chain(["causes"]) { th scope="col" { (head) } } } }
             tbody { @for row in rows.iter().take(ROWS) { tr {
-                td { (row.rank) }
-                td { @if !row.beyond_noise { "~" } (format!("{:.1}", row.lost.hodges_lehmann)) }
-                td { @if let Some(it) = row.lost.interval { (format!("{:.1} to {:.1}", it.low, it.high)) } @else { "?" } }
-                td { @if let Some(lost) = row.held_out { (format!("{lost:.1}")) } @else { "?" } }
-                td.text {
-                    @if let Some(line) = &row.place.line { a href={ "#" (line) } { (row.place.lines()) } } @else { (row.place.lines()) }
-                    small { (row.place.function) }
-                }
-                td.text { (row.situation()) }
-                td.text { (row.state.as_deref().unwrap_or("not known")) }
-                td.text { (row.place.nearest_point.as_deref().unwrap_or("")) }
-                td.text { (causes(row)) }
+                @let cells = self::row(row);
+                @for figure in &cells[..HEAD.len() - 1] { td { (figure) } }
+                td.text { a href={ "#" (row.place.line.as_deref().unwrap_or("")) } { (cells[HEAD.len() - 1]) } }
+                td.text { (below(row)) }
             } } }
         }
     }
@@ -315,15 +301,11 @@ fn files(map: &[Heat], most: f64) -> Markup {
     }
     let mut files: Vec<_> =
         lines.into_iter().map(|(file, lines)| (worst(lines.values().flatten()), file, lines)).collect();
-    // The worst file first; files without a figure last, folded.
+    // The worst file first; files without a figure last, and folded.
     files.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let cold = files.split_off(files.partition_point(|file| file.0 > f64::NEG_INFINITY));
     html! {
-        @for (_, file, lines) in &files { section.source { h3 { (file) } (file_map(file, lines, most)) } }
-        @if !cold.is_empty() {
-            details { summary { "Files without a figure: " (cold.len()) }
-                @for (_, file, lines) in &cold { section.source { h3 { (file) } (file_map(file, lines, most)) } }
-            }
+        @for (worst, file, lines) in &files {
+            details.source open[*worst > f64::NEG_INFINITY] { summary { h3 { (file) } } (file_map(file, lines, most)) }
         }
         @for (function, code) in &bare { section.source { h3 { (function) } div.code { @for heat in code { (instruction(heat, most)) } } } }
     }
@@ -428,17 +410,17 @@ mod tests {
             heat("guest/locks/src/qspinlock/word.rs:95", 6, Some(9.0), true),
         ];
         let page = files(&map, 8.0).into_string();
-        let line = |number: u32| {
-            let at =
-                page.find(&format!("<span class=\"number\">{number}</span>")).expect("the line is shown");
-            let start = page[..at].rfind("<summary class=\"").expect("it opens");
-            page[start + 16..].split('"').next().unwrap().to_owned()
-        };
-        assert_eq!([line(70), line(72), line(200)], ["s9", "s0", "unreached"]);
+        for (class, lost, number) in [("s9", "8.0", 70), ("s0", "", 72), ("unreached", "", 200)] {
+            let line = format!(
+                "<summary class=\"{class}\"><span class=\"figure\">{lost}</span><span class=\"number\">{number}</span>"
+            );
+            assert!(page.contains(&line), "{line} is not in {page}");
+        }
         let source = Image::embedded_source(FILE).unwrap().lines().nth(69).unwrap();
         assert!(page.contains(source.trim().split(['<', '&', '"']).next().unwrap()), "{page}");
         assert!(page.contains("mov &lt;a&gt;, b") && !page.contains("mov <a>"), "escaped");
-        let heads = ["word.rs</h3>", "pv.rs</h3>", "Files without a figure: 1", "domain.rs</h3>"];
+        let heads =
+            ["open><summary><h3>", "word.rs</h3>", "pv.rs</h3>", "source\"><summary><h3>", "domain.rs</h3>"];
         let order = heads.map(|head| page.find(head).expect(head));
         assert!(order.is_sorted(), "the worst file comes first: {order:?}");
         assert_eq!(page.matches("\u{22ee}").count(), 1, "what lies between is left out");

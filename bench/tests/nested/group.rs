@@ -92,7 +92,9 @@ fn qemu() -> Result<Group, String> {
 /// thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault under stress (in eight
 /// minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
-    let (initrd, loops) = (initrd(work)?, loops(work)?);
+    // Of guests that print figures: what `just linux-initrd` builds.
+    let (initrd, loops) = (initrd(work)?, work.join("loops.cpio"));
+    told(Command::new(crate::here().join("../../linux-guest/initrd.sh")).arg(&loops))?;
     let words = ["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"];
     let mut options = Vec::from(words.map(String::from));
     let vmlinuz = kernel.join("vmlinuz");
@@ -120,13 +122,6 @@ fn initrd(work: &Path) -> Result<PathBuf, String> {
         cd "$0" && find . | busybox cpio -o -H newc -R 0:0 >"$2" 2>/dev/null"#;
     let init = crate::here().join("linux-init");
     told(Command::new("sh").args(["-c", script]).arg(work.join("initrd")).arg(init).arg(&archive))?;
-    Ok(archive)
-}
-
-/// The initial RAM disk of those Linux guests that print figures: what `just linux-initrd` builds.
-fn loops(work: &Path) -> Result<PathBuf, String> {
-    let archive = work.join("loops.cpio");
-    told(Command::new(crate::here().join("../../linux-guest/initrd.sh")).arg(&archive))?;
     Ok(archive)
 }
 

@@ -30,8 +30,6 @@ use crate::suite::{Event, Launcher};
 
 /// A host on which every machine hangs would take hours.
 const TIME: Duration = Duration::from_secs(3000);
-/// Number of the slowest tests that are told.
-const SLOWEST: usize = 5;
 
 /// The end-to-end tests on KVM with hardware semantics, in emulated machines
 #[derive(Parser)]
@@ -103,11 +101,6 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
         |group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)| launcher.run(group, tests, tell);
     let cpus = arguments.cpus.or_else(|| std::thread::available_parallelism().ok()).map_or(1, Into::into);
     let results = suite::run(&groups, tests, &machine, flakes.machines_die_at_most, cpus, TIME, &say);
-    let mut slowest: Vec<_> = results.tests.iter().collect();
-    slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
-    for test in slowest.into_iter().take(SLOWEST) {
-        say(format!("took {:.1} s: {}", test.took.as_secs_f64(), test.name));
-    }
     let passed = flakes.conclude(&results, &say);
     say(format!("took {:.0} s in all", began.elapsed().as_secs_f64()));
     Ok(match passed {

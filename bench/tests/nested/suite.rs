@@ -34,14 +34,16 @@ pub(crate) struct Test {
     pub(crate) failures: Vec<String>,
     /// Why machines died during it.
     pub(crate) deaths: Vec<String>,
-    /// How long it took in the last machine.
-    pub(crate) took: Duration,
 }
 
 impl Test {
     /// Whether no further machine could change the outcome, or none is worth it.
     fn is_settled(&self) -> bool {
         self.passed || self.ignored || self.failures.len().max(self.deaths.len()) >= RUNS
+    }
+
+    fn is_told_of(&self) -> bool {
+        self.is_settled() || !self.failures.is_empty()
     }
 }
 
@@ -146,7 +148,7 @@ impl Suite<'_> {
     fn ended(&self, number: usize, test: usize, Event { kind, stdout, .. }: Event, took: Duration) {
         let mut state = self.state();
         let test = &mut state.tests[test];
-        (test.passed, test.ignored, test.took) = (kind == Kind::Ok, kind == Kind::Ignored, took);
+        (test.passed, test.ignored) = (kind == Kind::Ok, kind == Kind::Ignored);
         let word = match &kind {
             Kind::Failed => format!("FAILED\n{stdout}"),
             word => format!("{word:?}").to_lowercase(),
@@ -166,7 +168,7 @@ impl Suite<'_> {
                 state.tests[test].failures.push(why);
                 None
             }
-            (End::Program(_), None) if batch.iter().all(|&test| state.has_told_of(test)) => None,
+            (End::Program(_), None) if batch.iter().all(|&test| state.tests[test].is_told_of()) => None,
             (End::Program(code), None) => {
                 Some(format!("the test program ended with code {code} before its tests"))
             }
@@ -192,13 +194,6 @@ impl Suite<'_> {
 
     fn state(&self) -> MutexGuard<'_, Results> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Results {
-    fn has_told_of(&self, test: usize) -> bool {
-        let test = &self.tests[test];
-        test.is_settled() || !test.failures.is_empty()
     }
 }
 

@@ -61,7 +61,9 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let probe = job.of_trial(&trials[0], 1)?;
     let from = ImageArgs { guest: args.guest.clone(), trust_image: args.trust_image };
     guest_image::check_trust(&from, &job.image, std::iter::once(&probe.engine))?;
-    walls::confine(&job.needs(&trials))?;
+    // Each trial asks for what it uses.
+    let runs: Vec<Run> = trials.iter().filter_map(|trial| job.of_trial(trial, 1).ok()).collect();
+    walls::confine(&Needs::of(&runs))?;
     let stop = interrupt::catch()?;
     let engine = engine::kvm(&job.image, &stop, None);
     job.rate = Some(match probe.work_rate {
@@ -164,12 +166,6 @@ impl Job<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The needs of these trials: each asks for what it uses.
-    fn needs(&self, trials: &[Trial]) -> Needs {
-        let runs: Vec<Run> = trials.iter().filter_map(|trial| self.of_trial(trial, 1).ok()).collect();
-        Needs::of(&runs)
     }
 
     /// Settings of a trial. Those of the command line hold for all trials.

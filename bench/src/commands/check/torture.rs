@@ -22,8 +22,7 @@ pub(super) struct Trial {
 pub(super) struct Kind {
     name: &'static str,
     pub(super) of: Part,
-    /// Settings of its place, as on the command line, without dashes.
-    place: &'static str,
+    place: Place,
     /// From one vCPU, which must not wait for itself, to more than a byte can number.
     vcpus: &'static [u32],
     /// More of them, which win.
@@ -40,12 +39,22 @@ pub(super) enum Part {
     Interrupts,
 }
 
-/// Settings of the place of a trial: this host, or the engine of the command line.
-const HERE: &str = "warmup=5ms window=25ms";
+/// What precedes the names of trials at a place, and settings as on the command line, without dashes.
+type Place = [&'static str; 2];
+
+/// This host, or the engine of the command line.
+const HERE: Place = ["", "warmup=5ms window=25ms"];
 /// More pCPUs than most hosts have to spare.
-const ON_EIGHT: &str = "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=2ms";
+const ON_EIGHT: Place =
+    ["eight simulated pCPUs, ", "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=2ms slice=100us"];
 /// There, with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
-const LATE_STORES: &str = "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms";
+const LATE_STORES: Place = [
+    "eight simulated pCPUs, late stores, ",
+    "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms slice=100us",
+];
+/// There, where vCPUs are looked at before each instruction.
+const AT_EACH: Place =
+    ["", "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=4ms hold=200ns think=200ns"];
 
 /// From one vCPU, which must not wait for itself, to 64.
 const FEW: &[u32] = &[1, 2, 3, 5, 8, 16, 64];
@@ -71,6 +80,10 @@ impl Part {
 
     const fn late_stores(self, name: &'static str, settings: &'static str) -> Kind {
         Kind { place: LATE_STORES, ..self.here(SIMULATED, name, settings) }
+    }
+
+    const fn at_each(self, name: &'static str, settings: &'static str) -> Kind {
+        Kind { place: AT_EACH, ..self.here(CROWDED, name, settings) }
     }
 }
 
@@ -117,12 +130,8 @@ const KINDS: &[Kind] = {
         Paravirt.here(FEW, "kicks that hand the pCPU over", "kick-yield=on hold=1us think=0ns slice=500us"),
         Readers.here(MANY, "half of it readers", "read-share=50% hold=500ns think=0ns slice=200us"),
         Readers.here(FEW, "few writers", "read-share=95% hold=500ns think=0ns slice=200us"),
-        Readers.simulated(&[4, 8], "eight simulated pCPUs, long readers, waiters taken off", LONG_READERS),
-        Readers.simulated(
-            &[40],
-            "eight simulated pCPUs, many long readers, waiters taken off",
-            MANY_LONG_READERS,
-        ),
+        Readers.simulated(&[4, 8], "long readers, waiters taken off", LONG_READERS),
+        Readers.simulated(&[40], "many long readers, waiters taken off", MANY_LONG_READERS),
         Readers.here(&[2, 3, 5, 8, 16, 64], "readers inside at once", READERS_INSIDE),
         // A kind of its own, since one of each kind comes first: counts of six or eight bits showed after most of a minute.
         Readers.here(&[300], "more readers than a byte can number", READERS_INSIDE),
@@ -130,59 +139,36 @@ const KINDS: &[Kind] = {
         // Most vCPUs think: each finds the lock free, and says so if it does not get it.
         Try.here(MANY, "tries of free locks", "workload=try-lock slice=50us hold=0ns think=1ms locks=8"),
         Interrupts.here(SEVERAL, "interrupts", "workload=interrupted locks=2 slice=200us hold=500ns"),
-        Lock.simulated(SIMULATED, "eight simulated pCPUs", "hold=0ns think=0ns slice=100us"),
-        Lock.late_stores("eight simulated pCPUs, late stores", "hold=0ns think=0ns slice=100us"),
-        Lock.simulated(
-            SIMULATED,
-            "eight simulated pCPUs, nested sections",
-            "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns",
-        ),
+        Lock.simulated(SIMULATED, "nothing but the lock", "hold=0ns think=0ns"),
+        Lock.late_stores("nothing but the lock", "hold=0ns think=0ns"),
+        Lock.simulated(SIMULATED, "nested sections", "workload=mixed locks=4 nested-one-in=2 hold=500ns"),
         // Sleepers and those that wake them run at the same time.
-        Paravirt.simulated(
-            SIMULATED,
-            "eight simulated pCPUs, sleep at once",
-            "spin-threshold=0us hold=200ns think=1us slice=100us",
-        ),
+        Paravirt.simulated(SIMULATED, "sleep at once", "spin-threshold=0us hold=200ns think=1us"),
         // Waiters with stores that are late go to sleep while others, which spin, hand the lock to them. A window this long finds a
         // missing barrier in two of five trials.
-        Paravirt.late_stores(
-            "eight simulated pCPUs, late stores, sleep after 2 us",
-            "spin-threshold=2us hold=0ns think=0ns slice=1ms window=20ms",
-        ),
-        Paravirt.late_stores(
-            "eight simulated pCPUs, late stores, sleep after 5 us",
-            "spin-threshold=5us hold=0ns think=0ns slice=1ms window=20ms",
-        ),
-        Readers.simulated(SIMULATED, "eight simulated pCPUs, half of it readers", HALF_READERS),
-        Readers.late_stores("eight simulated pCPUs, late stores, half of it readers", HALF_READERS),
-        Try.late_stores(
-            "eight simulated pCPUs, late stores, half of it tries",
-            "workload=try-lock hold=0ns think=200ns slice=100us",
-        ),
-        Lock.simulated(
-            CROWDED,
-            "off at each instruction",
-            "workload=every-call locks=5 hold=200ns think=200ns window=4ms",
-        ),
-        Interrupts.simulated(
-            CROWDED,
-            "interrupts at each instruction",
-            "workload=interrupted-each locks=2 hold=200ns think=200ns window=4ms",
-        ),
+        Paravirt
+            .late_stores("sleep after 2 us", "spin-threshold=2us hold=0ns think=0ns slice=1ms window=20ms"),
+        Paravirt
+            .late_stores("sleep after 5 us", "spin-threshold=5us hold=0ns think=0ns slice=1ms window=20ms"),
+        Readers.simulated(SIMULATED, "half of it readers", HALF_READERS),
+        Readers.late_stores("half of it readers", HALF_READERS),
+        Try.late_stores("half of it tries", "workload=try-lock hold=0ns think=200ns"),
+        Lock.at_each("off at each instruction", "workload=every-call locks=5"),
+        Interrupts.at_each("interrupts at each instruction", "workload=interrupted-each locks=2"),
     ]
 };
 
 /// Readers that stay longer than anybody looks without a pause, and waiters that are away for less. With 4 and with 8 vCPUs, 12 of 12
 /// such trials find a sleep without a last look; sections of 5 us in 100 ms found it in half of the trials.
 const LONG_READERS: &str =
-    "read-share=50% deschedule=waiter,rate=20000,for=20us hold=3us think=1us slice=100us window=300ms";
+    "read-share=50% deschedule=waiter,rate=20000,for=20us hold=3us think=1us window=300ms";
 /// Most of 40 vCPUs sleep while others find in a last look that they need not. In half of such trials a fault shows by which a waiter
 /// clears the bit of vCPU 31 instead of its own.
 const MANY_LONG_READERS: &str =
     "read-share=50% deschedule=waiter,rate=200000,for=20us hold=3us think=1us window=100ms";
 /// All vCPUs are inside at once. Windows of 200 ms show a count of six bits with 300 vCPUs in 8 of 8 runs, half as long ones in 5 of 6.
 const READERS_INSIDE: &str = "workload=readers-inside hold=200ns slice=50us window=200ms";
-const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
+const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns";
 
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
 /// would take minutes to simulate.
@@ -232,12 +218,13 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
 
 fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
     let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
-    let (place, own) = (kind.place, kind.settings);
+    let ([place_name, place], own) = (kind.place, kind.settings);
     let mut settings = format!("pv={switch} vcpus={vcpus} {place} watchdog=10s drain=on {own}");
     if vcpus > MOST_OF_ANY_SLICE {
         settings += " slice=50us";
     }
-    Trial { name: format!("{}, {vcpus} vCPUs, {form}", kind.name), kind, vcpus, pv, settings }
+    let name = format!("{place_name}{}, {vcpus} vCPUs, {form}", kind.name);
+    Trial { name, kind, vcpus, pv, settings }
 }
 
 impl Trial {
@@ -265,7 +252,7 @@ pub(super) fn each_kind_first<'a>(trials: &'a [Trial], random: &mut impl Rng) ->
     let is_first = |trial: &&Trial| {
         let finds_most = FINDS_MOST.contains(&trial.vcpus) || trial.kind.vcpus.len() == 1;
         let each = trial.looks_at_each().then_some(trial.vcpus);
-        finds_most && seen.insert((trial.kind.name, trial.pv, each))
+        finds_most && seen.insert((trial.kind.place, trial.kind.name, trial.pv, each))
     };
     let (mut first, others): (Vec<&Trial>, Vec<&Trial>) = order.into_iter().partition(is_first);
     let kinds = first.len();
@@ -289,8 +276,9 @@ mod tests {
         let lock = image.locks.iter().find(|lock| lock.has_paravirt() && lock.has_native()).unwrap();
         let trials = trials(lock, &[false, true]);
         let (order, kinds) = each_kind_first(&trials, &mut ChaCha8Rng::seed_from_u64(1));
-        let all: BTreeSet<_> = trials.iter().map(|trial| (trial.kind.name, trial.pv)).collect();
-        let first: BTreeSet<_> = order[..kinds].iter().map(|trial| (trial.kind.name, trial.pv)).collect();
+        let kind = |trial: &Trial| (trial.kind.place, trial.kind.name, trial.pv);
+        let all: BTreeSet<_> = trials.iter().map(kind).collect();
+        let first: BTreeSet<_> = order[..kinds].iter().map(|trial| kind(trial)).collect();
         assert_eq!((first, order.len()), (all, trials.len()));
     }
 }

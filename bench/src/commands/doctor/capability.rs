@@ -161,10 +161,11 @@ fn round_trips(probe: &Probe) -> Result<String, String> {
 }
 
 fn in_words(pairs: &[RoundTrip]) -> String {
-    let through: Vec<f64> = pairs.iter().map(|pair| pair.through.as_nanos() as f64).collect();
-    let ratios: Vec<f64> =
-        pairs.iter().map(|pair| pair.through.as_secs_f64() / pair.bare.as_secs_f64()).collect();
-    format!("{}{}", time_ns(median(&through)), in_brackets(&ratios))
+    let ns = |time: fn(&RoundTrip) -> Duration| -> Vec<f64> {
+        pairs.iter().map(|pair| time(pair).as_nanos() as f64).collect()
+    };
+    let through = ns(|pair| pair.through);
+    time_ns(median(&through)) + &in_brackets(&through, &ns(|pair| pair.bare))
 }
 
 /// Starts of each: as few as give an interval.
@@ -184,22 +185,16 @@ fn starts(probe: &Probe) -> Result<String, String> {
             Ok(times)
         });
     }
-    let beside = |theirs: Vec<f64>| {
-        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
-        format!(" {}{}", time_ns(median(&theirs)), in_brackets(&ratios))
-    };
+    let beside = |theirs: Vec<f64>| format!(" {}{}", time_ns(median(&theirs)), in_brackets(&ours, &theirs));
     let theirs = theirs.map_or_else(|reason| format!(": {reason}"), beside);
     Ok(format!("{}; QEMU{theirs}", time_ns(median(&ours))))
 }
 
-/// The ratio with its interval, if there is one.
-fn in_brackets(ratios: &[f64]) -> String {
-    let told = |estimate: Estimate| {
-        let interval = estimate.interval?;
-        let [ratio, low, high] = [estimate.hodges_lehmann, interval.low, interval.high].map(significant);
-        Some(format!(" ({ratio}, {low} to {high})"))
-    };
-    Estimate::of_positive(ratios).and_then(told).unwrap_or_default()
+/// The ratios of pairs: their middle with its interval.
+fn in_brackets(above: &[f64], below: &[f64]) -> String {
+    let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
+    let told = |ratio: Estimate| format!(" [{}]", ratio.told(significant, significant));
+    Estimate::of_positive(&ratios).map(told).unwrap_or_default()
 }
 
 /// Nanoseconds that a command's run took to its first acquisition, by its own record.

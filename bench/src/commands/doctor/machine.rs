@@ -37,6 +37,7 @@ const SLEEPS: [Duration; 4] = [
 const TRIED_NS: [f64; 2] = [0.1, 1.0];
 
 /// Measured times, in nanoseconds.
+#[derive(Clone)]
 struct Measured {
     cpu: CpuCosts,
     instruction_ns: f64,
@@ -47,7 +48,7 @@ struct Measured {
 }
 
 /// Costs of leaving a guest, and of coming back.
-#[derive(Default)]
+#[derive(Clone)]
 struct GuestCosts {
     exit_ns: f64,
     switch_ns: f64,
@@ -71,11 +72,11 @@ pub(super) fn measured(name: &str) -> Result<(String, String)> {
 
 impl Measured {
     fn here(places: &Places) -> Result<Self> {
-        let places = &places.cpus;
-        let (first, at) = places[0];
+        let cpus = &places.cpus;
+        let (first, at) = cpus[0];
         let cpu = CpuCosts::measure(first)?;
         let transfer = |fits: &dyn Fn(&CoreOfCpu) -> bool| {
-            let other = places[1..].iter().find(|(_, place)| fits(place));
+            let other = cpus[1..].iter().find(|(_, place)| fits(place));
             other.map(|(other, _)| transfer_ns([first, *other])).transpose().map_err(Failure::from)
         };
         let is_sibling = |place: &CoreOfCpu| place.package == at.package && place.core == at.core;
@@ -83,10 +84,11 @@ impl Measured {
         let socket_ns = transfer(&|place| place.package == at.package && !is_sibling(place))?;
         let far_ns = transfer(&|place| place.package != at.package)?;
         let guests = Guests::new(first)?;
-        let other = places.iter().map(|(cpu, _)| *cpu).find(|cpu| *cpu != first);
+        let other = cpus.iter().map(|(cpu, _)| *cpu).find(|cpu| *cpu != first);
         let guest = guests.costs(first, other)?;
-        let instruction_ns = guests.instruction_ns(&cpu)?;
-        Ok(Self { cpu, instruction_ns, sibling_ns, socket_ns, far_ns, guest })
+        let mut measured = Self { cpu, instruction_ns: TRIED_NS[0], sibling_ns, socket_ns, far_ns, guest };
+        measured.instruction_ns = guests.instruction_ns(&measured, places)?;
+        Ok(measured)
     }
 
     /// The file. What this host cannot show is a guess, and says so.
@@ -231,26 +233,19 @@ impl Guests {
         let mut periods_ns = vec![Vec::new(); guests.len()];
         for _ in 0..RUNS {
             for (guest, periods_ns) in guests.iter().zip(&mut periods_ns) {
-                periods_ns.push(1e9 / per_second(&self.run(guest)?));
+                let outcome = self.run(guest)?;
+                periods_ns.push(outcome.window.as_nanos() as f64 / outcome.acquisitions() as f64);
             }
         }
         Ok(periods_ns.iter().map(|periods_ns| median(periods_ns)).collect())
     }
 
     /// The time of an instruction with which an empty section of the guest takes, simulated, what it takes on KVM.
-    fn instruction_ns(&self, cpu: &CpuCosts) -> Result<f64> {
+    fn instruction_ns(&self, measured: &Measured, places: &Places) -> Result<f64> {
         let runs = (0..RUNS).map(|_| section_ns(&self.run(&self.base)?)).collect::<Result<Vec<_>>>()?;
         let wanted_ns = median(&runs);
         let simulated = |instruction_ns: f64| {
-            let measured = Measured {
-                cpu: *cpu,
-                instruction_ns,
-                sibling_ns: None,
-                socket_ns: None,
-                far_ns: None,
-                guest: GuestCosts { exit_ns: 1000.0, ..GuestCosts::default() },
-            };
-            let text = measured.file("trial", &Places::one());
+            let text = Measured { instruction_ns, ..measured.clone() }.file("trial", places);
             let machine =
                 Machine::parse("trial", &text).map_err(|error| Failure::internal(error.to_string()))?;
             let run = Run {
@@ -270,10 +265,6 @@ impl Guests {
     }
 }
 
-fn per_second(outcome: &Outcome) -> f64 {
-    outcome.acquisitions() as f64 / outcome.window.as_secs_f64()
-}
-
 /// An empty section, in nanoseconds, for any number of them that the guest times at once.
 fn section_ns(outcome: &Outcome) -> Result<f64> {
     let ticks = outcome.costs.section.ok_or_else(|| Failure::internal("the guest timed no section"))?;
@@ -281,7 +272,7 @@ fn section_ns(outcome: &Outcome) -> Result<f64> {
 }
 
 /// The cost of a wake-up, as machine files say it.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct WakeUp {
     /// Cost after the shortest sleep, in nanoseconds.
     wake_ns: f64,

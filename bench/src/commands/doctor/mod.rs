@@ -109,7 +109,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);
-    if args.json || args.format == Format::Json {
+    if args.format == Format::Json {
         let examination = Examination { schema: "haltkick.doctor", schema_version: 1, findings };
         output::data(&output::to_indented_json(&examination)?)?;
     } else {
@@ -145,7 +145,7 @@ fn write(path: &Path, measure: impl FnOnce(&str) -> Result<(String, String)>) ->
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let (mark, style) = mark(finding.level);
+        let (mark, style, _) = mark(finding.level);
         let value = finding.value.as_deref().unwrap_or("not known");
         let values = lines(value, INDENT, INDENT);
         let (first, more) = values.split_first().expect("there is a value");
@@ -159,12 +159,9 @@ fn show(findings: &[Finding]) -> String {
         }
     }
     let levels = [Level::Good, Level::Note, Level::Unknown, Level::Spoils, Level::Missing];
-    let counts = levels.map(|level| findings.iter().filter(|it| it.level == level).count());
-    let [good, notes, unknown, spoil, missing] = counts;
-    let _ = writeln!(
-        text,
-        "\n{good} good, {notes} to know, {unknown} not known, {spoil} will spoil measurements, {missing} missing"
-    );
+    let count = |level: Level| findings.iter().filter(|it| it.level == level).count();
+    let counts = levels.map(|level| format!("{} {}", count(level), mark(level).2));
+    let _ = writeln!(text, "\n{}", counts.join(", "));
     let _ = writeln!(
         text,
         "how to prepare a machine: {BIG_HOSTS}; what to do about a message: {TROUBLESHOOTING}"
@@ -172,12 +169,13 @@ fn show(findings: &[Finding]) -> String {
     text
 }
 
-fn mark(level: Level) -> (&'static str, Style) {
+/// A mark with its style, and the words for a number of such findings.
+fn mark(level: Level) -> (&'static str, Style, &'static str) {
     match level {
-        Level::Good => ("good", AnsiColor::Green.on_default()),
-        Level::Note => ("note", AnsiColor::Cyan.on_default()),
-        Level::Unknown => ("?", Style::new().dimmed()),
-        Level::Spoils => ("spoils", AnsiColor::Yellow.on_default().bold()),
-        Level::Missing => ("missing", AnsiColor::Red.on_default().bold()),
+        Level::Good => ("good", AnsiColor::Green.on_default(), "good"),
+        Level::Note => ("note", AnsiColor::Cyan.on_default(), "to know"),
+        Level::Unknown => ("?", Style::new().dimmed(), "not known"),
+        Level::Spoils => ("spoils", AnsiColor::Yellow.on_default().bold(), "will spoil measurements"),
+        Level::Missing => ("missing", AnsiColor::Red.on_default().bold(), "missing"),
     }
 }

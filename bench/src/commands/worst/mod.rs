@@ -11,12 +11,12 @@ use std::time::Duration;
 use haltkick_vmm::worst::{Attempt, Cut, Effect, Kind, Scope, replay as cut, survey};
 use haltkick_vmm::{Entry, Image, LockFlags, Run};
 
-use crate::analysis::worst::{Heat, Parts, SourcePlace, Worst};
+use crate::analysis::worst::{Heat, Parts, Worst};
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist;
 use crate::results::directory::{self, Directory};
-use crate::results::preemption::{Preemption, Then};
+use crate::results::preemption::Preemption;
 use crate::settings::{Settings, Supply};
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
@@ -115,19 +115,19 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             "it was found in another guest image, whose instructions are others: use that haltkick, or --guest".into(),
         ));
     }
-    let vcpus = asked.run.guests[0].vcpus;
-    if let Some(cut) = cuts_of(&file, asked.kind).iter().find(|cut| cut.vcpu >= vcpus) {
+    asked.kind = kind(Duration::from_nanos(file.for_ns), file.takes_pcpu);
+    let mut cuts = vec![Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, asked.kind) }];
+    cuts.extend(file.then.iter().map(|then| Cut::new(then.vcpu, then.instructions, asked.kind)));
+    if let Some(cut) = cuts.iter().find(|cut| cut.vcpu >= asked.run.guests[0].vcpus) {
         return Err(refuse(format!("there is no vCPU {} in its guest", cut.vcpu)));
     }
     let [span, horizon] = [file.span_ns, file.horizon_ns].map(Duration::from_nanos);
     asked.scope = Scope { span, horizon, every: false };
     let run = asked.seeded(file.seed);
     let baseline = survey(&run, &asked.image, asked.scope, &asked.stop)?;
-    asked.kind = kind(Duration::from_nanos(file.for_ns), file.takes_pcpu);
-    let cuts = cuts_of(&file, asked.kind);
     match cut((&run, &asked.image), &baseline, &cuts, &asked.stop)? {
         Attempt::Held(effect, state) => {
-            let same = format!("{:016x}", effect.fingerprint) == file.came_to;
+            let same = came_to(&effect) == file.came_to;
             let lost = asked.lost(&effect, &cuts);
             let text = match args.format {
                 Format::Table => show::worst::replayed(&file.place, lost, &effect, state.as_deref()),
@@ -135,7 +135,7 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             };
             output::data(&text)?;
             if same {
-                return Ok(within(args, lost.0));
+                return Ok(within(args, lost.sum()));
             }
             let was = &file.came_to;
             Err(Failure {
@@ -155,10 +155,9 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
     }
 }
 
-fn cuts_of(file: &Preemption, kind: Kind) -> Vec<Cut> {
-    let first = Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, kind) };
-    let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut::new(vcpu, instructions, kind));
-    std::iter::once(first).chain(then).collect()
+/// The result of an attempt in a file.
+fn came_to(effect: &Effect) -> String {
+    format!("{:016x}", effect.fingerprint)
 }
 
 /// Settings of a context, over those that were given.
@@ -177,13 +176,11 @@ const WITH_READERS: [Changes; 2] = [&[("read-share", "50%")], &[("read-share", "
 
 /// Plan of the attempts.
 struct Asked {
-    /// All that was said, the user's defaults included.
-    settings: Settings,
     image: Image,
     run: Run,
     scope: Scope,
     kind: Kind,
-    /// Settings and runs of further contexts. Seeds take the contexts in turn.
+    /// Settings and runs: those that were asked for, then those of further contexts. Seeds take them in turn.
     contexts: Vec<(Settings, Run)>,
     stop: Arc<AtomicBool>,
 }
@@ -195,7 +192,8 @@ impl Asked {
         let run = resolved(&settings, &image)?;
         let scope = Scope { span: Duration::ZERO, horizon: Duration::ZERO, every: false };
         let stop = interrupt::catch()?;
-        Ok(Self { settings, image, run, scope, kind: Kind::Exit, contexts: Vec::new(), stop })
+        let contexts = vec![(settings, run.clone())];
+        Ok(Self { image, run, scope, kind: Kind::Exit, contexts, stop })
     }
 
     /// Seeds differ in their context, too. What `given` says stays as it is.
@@ -208,7 +206,8 @@ impl Asked {
             if changes.iter().any(|(name, _)| given.given(name).is_some()) {
                 continue;
             }
-            let settings = self.settings.clone().with(changes.iter().copied()).map_err(Failure::internal)?;
+            let settings =
+                self.contexts[0].0.clone().with(changes.iter().copied()).map_err(Failure::internal)?;
             // A context that the lock does not allow is left out.
             if let Ok(run) = resolved(&settings, &self.image) {
                 self.contexts.push((settings, run));
@@ -217,10 +216,9 @@ impl Asked {
         Ok(())
     }
 
-    fn context(&self, seed: u64) -> (&Settings, &Run) {
-        let number = seed.wrapping_sub(self.run.guests[0].seed) as usize % (self.contexts.len() + 1);
-        let further = number.checked_sub(1).map(|index| &self.contexts[index]);
-        further.map_or((&self.settings, &self.run), |(settings, run)| (settings, run))
+    fn context(&self, seed: u64) -> &(Settings, Run) {
+        let number = seed.wrapping_sub(self.run.guests[0].seed) as usize;
+        &self.contexts[number % self.contexts.len()]
     }
 
     /// The run with another seed, in its context.
@@ -230,8 +228,8 @@ impl Asked {
         run
     }
 
-    /// Time lost by `cuts`, and its causes, over the time that a vCPU was off. The time of a pCPU that was taken away is not lost.
-    fn lost(&self, effect: &Effect, cuts: &[Cut]) -> (f64, Parts) {
+    /// Causes of the time lost by `cuts`, over the time that a vCPU was off. The time of a pCPU that was taken away is not lost.
+    fn lost(&self, effect: &Effect, cuts: &[Cut]) -> Parts {
         // An exit has no length, and counts as a millisecond.
         let length = Some(self.kind.length()).filter(|length| !length.is_zero());
         let off_ns = length.unwrap_or(Duration::from_millis(1)).as_nanos() as f64;
@@ -240,33 +238,7 @@ impl Asked {
         let lost = (effect.late_ns as f64 * self.run.cpus.len() as f64 - taken_ns) / off_ns;
         let idle = (effect.idle_ns as f64 - taken_ns) / off_ns;
         let vmm = effect.vmm_ns as f64 / off_ns;
-        (lost, Parts { idle, vmm, guest: lost - idle - vmm })
-    }
-
-    /// The file that has `cuts`, of which each has its place, done again with `seed`.
-    fn file(&self, scope: Scope, seed: u64, cuts: &[(Cut, SourcePlace)], came_to: String) -> Preemption {
-        let mut thens = cuts.iter().map(|(cut, place)| {
-            let line = place.line.as_deref().unwrap_or("no line");
-            let place = format!("{} ({line}): {}", place.function, place.instruction);
-            Then { place, vcpu: cut.vcpu, instructions: cut.instructions }
-        });
-        let mut file = Preemption::new(&self.image);
-        if let Some(first) = thens.next() {
-            (file.place, file.vcpu, file.instructions) = (first.place, first.vcpu, first.instructions);
-        }
-        let kind = cuts.first().map_or(Kind::Exit, |(cut, _)| cut.kind);
-        Preemption {
-            for_ns: kind.length().as_nanos() as u64,
-            takes_pcpu: matches!(kind, Kind::Taken(_)),
-            closes: cuts.first().is_some_and(|(cut, _)| cut.closes),
-            span_ns: scope.span.as_nanos() as u64,
-            horizon_ns: scope.horizon.as_nanos() as u64,
-            seed,
-            came_to,
-            settings: Preemption::settings_of(self.context(seed).0),
-            then: thens.collect(),
-            ..file
-        }
+        Parts { idle, vmm, guest: lost - idle - vmm }
     }
 }
 

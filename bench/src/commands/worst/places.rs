@@ -104,19 +104,7 @@ impl<'a> Places<'a> {
     }
 
     /// All instructions of the functions that those in `reached` belong to, for a map.
-    pub(super) fn heat(&mut self, reached: &BTreeSet<u64>) -> Vec<Heat> {
-        let all = self.all_near(reached);
-        let each = all.into_iter().map(|address| Heat {
-            address,
-            place: self.place(address),
-            is_reached: reached.contains(&address),
-            lost: None,
-        });
-        each.collect()
-    }
-
-    /// All instructions of the functions that those in `reached` belong to.
-    pub(super) fn all_near(&mut self, reached: &BTreeSet<u64>) -> Vec<u64> {
+    pub(super) fn map(&mut self, reached: &BTreeSet<u64>) -> Vec<Heat> {
         let mut all = BTreeSet::new();
         for address in reached {
             let Some((symbol, _)) = self.image.symbols().at(*address) else { continue };
@@ -125,19 +113,21 @@ impl<'a> Places<'a> {
             }
             let Some(code) = self.image.bytes_at(symbol.address, symbol.size) else { continue };
             let decoded = self.disassembler.decode(code, symbol.address);
-            let is_code = |text: &str| {
-                !text.starts_with("int3") && !text.starts_with("nop") && !text.starts_with("ud2")
-            };
+            let is_code = |text: &str| !["int3", "nop", "ud2"].iter().any(|other| text.starts_with(other));
             all.extend(decoded.iter().filter(|line| is_code(&line.text)).map(|line| line.address));
         }
-        all.into_iter().collect()
+        let heat = |address| {
+            let (place, is_reached) = (self.place(address), reached.contains(&address));
+            Heat { address, place, is_reached, lost: None }
+        };
+        all.into_iter().map(heat).collect()
     }
 
-    /// Source lines of the lock in `all` of which nothing is in `reached`.
-    pub(super) fn unreached_lines(&self, all: &[u64], reached: &BTreeSet<u64>) -> Vec<String> {
+    /// Source lines of the lock on `map` of which nothing was executed.
+    pub(super) fn unreached_lines(&self, map: &[Heat]) -> Vec<String> {
         let lines = |is_reached: bool| -> BTreeSet<String> {
-            let those = all.iter().filter(|address| reached.contains(*address) == is_reached);
-            those.filter_map(|address| Some(self.of_author(*address).first()?.to_string())).collect()
+            let those = map.iter().filter(|heat| heat.is_reached == is_reached);
+            those.filter_map(|heat| Some(self.of_author(heat.address).first()?.to_string())).collect()
         };
         lines(false).difference(&lines(true)).cloned().collect()
     }

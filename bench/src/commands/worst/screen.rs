@@ -7,16 +7,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::worst::{
-    Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, Scope, branches, survey,
-};
+use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Kind, Occurrence, Scope, branches, survey};
 use haltkick_vmm::{Run, RunError};
 
-use super::Asked;
 use super::places::Places;
-use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Situation, Tried, Tries, Worst};
+use super::{Asked, came_to};
+use crate::analysis::worst::{
+    BrokenLock, Class, Coverage, Heat, Planned, Row, Situation, SourcePlace, Tried, Tries, Worst,
+};
 use crate::cli::WorstArgs;
 use crate::results::directory;
+use crate::results::preemption::{Preemption, Then};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 use crate::text::quantity::patience;
@@ -28,23 +29,6 @@ use sets::Search;
 const SAMPLES: [u32; 2] = [8, 40];
 /// More broken attempts than these are counted, and not kept.
 const MOST_BROKEN: usize = 100;
-
-/// One attempt to be made.
-#[derive(Clone, Copy)]
-struct Planned {
-    rip: u64,
-    situation: Situation,
-    /// The instruction writes to a line that more than one core has used.
-    writes: bool,
-    cut: Cut,
-}
-
-impl Planned {
-    fn new(at: &Occurrence, kind: Kind) -> Self {
-        let cut = Cut::new(at.vcpu, at.instructions, kind);
-        Self { rip: at.rip, situation: Situation::of(at), writes: at.writes, cut }
-    }
-}
 
 fn cuts(planned: &[Planned]) -> Vec<Cut> {
     planned.iter().map(|planned| planned.cut).collect()
@@ -72,6 +56,7 @@ struct Screen<'a> {
 
 /// The answer, a map of the lock's instructions, and whether Ctrl-C ended the search.
 pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(Worst, Vec<Heat>, bool)> {
+    let budget = args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 });
     let mut screen = Screen {
         args,
         asked,
@@ -83,20 +68,17 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(
         attempts: 0,
         trying: Duration::ZERO,
         is_partial: false,
-        progress: Progress::start(
-            args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 }),
-        ),
+        progress: Progress::start(budget),
         enough: false,
         failed: None,
     };
     let first = asked.run.guests[0].seed;
-    let mut interrupted = false;
     let mut number = 0;
     while number < screen.samples {
         match screen.seed(first.wrapping_add(u64::from(number)), number) {
             Ok(()) => {}
             // Relaxed: a request.
-            Err(RunError::Interrupted) if asked.stop.load(Ordering::Relaxed) => interrupted = true,
+            Err(RunError::Interrupted) if asked.stop.load(Ordering::Relaxed) => break,
             Err(error) => {
                 let failure = Failure::from(error);
                 let message = format!("seed {number}, without a preemption: {}", failure.message);
@@ -106,7 +88,7 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(
         if let Some(failed) = screen.failed.take() {
             return Err(failed);
         }
-        if interrupted || screen.enough {
+        if screen.enough {
             break;
         }
         number += 1;
@@ -115,13 +97,13 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<(
         }
     }
     screen.progress.clear();
-    let mut map = screen.places.heat(&screen.tries.reached);
+    let mut map = screen.places.map(&screen.tries.reached);
     screen.tries.heat(&mut map);
     let was_enough = screen.enough;
-    let answer = screen.answer(!interrupted)?;
     // Relaxed: a request, perhaps while sets were searched.
-    interrupted |= !was_enough && asked.stop.load(Ordering::Relaxed);
-    Ok((answer, map, interrupted))
+    let is_interrupted = || !was_enough && asked.stop.load(Ordering::Relaxed);
+    let answer = screen.answer(&map, !is_interrupted())?;
+    Ok((answer, map, is_interrupted()))
 }
 
 impl Screen<'_> {
@@ -134,7 +116,7 @@ impl Screen<'_> {
         let run = asked.seeded(seed);
         let baseline = survey(&run, &asked.image, asked.scope, &asked.stop)?;
         self.note(&baseline);
-        let mut planned = plan(&baseline, &asked.kind, seed, self.args.find_bugs);
+        let mut planned = plan(&baseline, asked.kind, seed, self.args.find_bugs);
         if let Some(share) = share {
             let most = self.attempts_in(share.saturating_sub(began.elapsed()));
             self.is_partial |= planned.len() > most;
@@ -144,10 +126,7 @@ impl Screen<'_> {
         let (cells, samples) = (planned.len() as f64, f64::from(self.samples));
         let part = |done: usize| (f64::from(number) + done as f64 / cells) / samples;
         let how = (part, share.map(|share| began + share));
-        let held = |screen: &mut Self, tried: &[Planned], effect, state| {
-            screen.held(seed, &tried[0], effect, state);
-        };
-        let ended = self.try_each(&run, (&baseline, asked.scope), (&[], &planned), how, held);
+        let ended = self.try_each(&run, (&baseline, asked.scope), (&[], &planned), how, Self::held);
         self.trying += started.elapsed();
         ended
     }
@@ -160,9 +139,9 @@ impl Screen<'_> {
         (baseline, scope): (&Baseline, Scope),
         (before, planned): (&[Planned], &[Planned]),
         (part, until): (impl Fn(usize) -> f64, Option<Instant>),
-        mut held: impl FnMut(&mut Self, &[Planned], Effect, Option<String>),
+        mut held: impl FnMut(&mut Self, Tried),
     ) -> std::result::Result<(), RunError> {
-        let asked = self.asked;
+        let (asked, seed) = (self.asked, run.guests[0].seed);
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
         let how = (self.args.jobs(), &stop);
@@ -174,13 +153,16 @@ impl Screen<'_> {
             self.attempts += 1;
             let members = [before, &planned[index..=index]].concat();
             match attempt {
-                Attempt::Held(effect, state) => held(self, &members, effect, state),
-                Attempt::Broke(broken) => self.broke(scope, run.guests[0].seed, &members, &broken),
+                Attempt::Held(effect, state) => {
+                    let lost = asked.lost(&effect, &self::cuts(&members));
+                    held(self, Tried { seed, members, lost, effect, state });
+                }
+                Attempt::Broke(broken) => self.broke((scope, seed), &members, &broken),
                 Attempt::NotCarriedOut(what) => self.failed = Some(Failure::lacking(what)),
                 Attempt::Unreached => {}
             }
             self.progress.tell(part(done), self.attempts, self.broken.len());
-            self.enough |= self.progress.is_over() || self.failed.is_some();
+            self.enough |= self.progress.left() == Some(Duration::ZERO) || self.failed.is_some();
             is_late = until.is_some_and(|until| Instant::now() >= until);
             // Relaxed: requests.
             if self.enough || is_late || asked.stop.load(Ordering::Relaxed) {
@@ -193,9 +175,12 @@ impl Screen<'_> {
 
     /// Whether no line costs more than the noise, and one may.
     fn is_in_doubt(&mut self) -> bool {
-        let places = &mut self.places;
-        let rows = self.tries.rows(&mut |rip| places.place(rip));
+        let rows = self.rows();
         rows.iter().any(|row| row.in_doubt) && !rows.iter().any(|row| row.beyond_noise)
+    }
+
+    fn rows(&mut self) -> Vec<Row> {
+        self.tries.rows(&mut |rip| self.places.place(rip))
     }
 
     /// Attempts that fit into `time`, by those that there were.
@@ -218,72 +203,87 @@ impl Screen<'_> {
         }
     }
 
-    fn held(&mut self, seed: u64, planned: &Planned, effect: Effect, state: Option<String>) {
-        let Planned { rip, situation, cut, .. } = *planned;
-        if cut.closes {
-            return;
-        }
-        let (lost, parts) = self.asked.lost(&effect, &[cut]);
+    fn held(&mut self, tried: Tried) {
+        let Planned { class, cut, .. } = tried.members[0];
         if cut.kind != self.asked.kind {
-            self.tries.controls.insert((rip, situation, seed), (lost, parts));
-            return;
+            self.tries.controls.insert((class, tried.seed), tried.lost);
+        } else if !cut.closes {
+            self.tries.preempted.push(tried);
         }
-        let Cut { vcpu, instructions, .. } = cut;
-        let tried = Tried { rip, situation, seed, vcpu, instructions, lost, parts, effect, state };
-        self.tries.preempted.push(tried);
     }
 
     /// `planned`, all in one run, broke the lock.
-    fn broke(&mut self, scope: Scope, seed: u64, planned: &[Planned], broken: &Broken) {
+    fn broke(&mut self, of: (Scope, u64), planned: &[Planned], broken: &Broken) {
         self.enough |= self.args.find_bugs;
         let Some(last) = planned.last().filter(|_| self.broken.len() < MOST_BROKEN) else { return };
-        let name = format!("broken-{:03}.toml", self.broken.len() + 1);
-        let file = self.file(scope, seed, planned, broken.what.clone());
-        let written = directory::write_whole(&self.output.join(&name), file);
+        let replay = format!("broken-{:03}.toml", self.broken.len() + 1);
+        let written = self.write(&replay, of, planned, broken.what.clone());
         self.failed = self.failed.take().or(written.err());
         let what = match planned.len() {
             1 => broken.what.clone(),
             many => format!("{many} preemptions: {}", broken.what),
         };
-        let (place, situation, is_stuck) = (self.places.place(last.rip), last.situation, broken.is_stuck);
-        self.broken.push(BrokenLock { place, situation, what, is_stuck, replay: name });
+        let (rip, situation) = last.class;
+        let (place, is_stuck) = (self.places.place(rip), broken.is_stuck);
+        self.broken.push(BrokenLock { place, situation, what, is_stuck, replay });
     }
 
-    /// The file that does `planned` again.
-    fn file(&mut self, scope: Scope, seed: u64, planned: &[Planned], came_to: String) -> String {
-        let cuts: Vec<_> = planned.iter().map(|it| (it.cut, self.places.place(it.rip))).collect();
-        self.asked.file(scope, seed, &cuts, came_to).text()
+    /// Writes the file that does `planned` again.
+    fn write(
+        &mut self,
+        name: &str,
+        (scope, seed): (Scope, u64),
+        planned: &[Planned],
+        came_to: String,
+    ) -> Result<()> {
+        let then = |it: &Planned| {
+            let SourcePlace { function, line, instruction, .. } = self.places.place(it.class.0);
+            let place = format!("{function} ({}): {instruction}", line.as_deref().unwrap_or("no line"));
+            Then { place, vcpu: it.cut.vcpu, instructions: it.cut.instructions }
+        };
+        let mut then: Vec<Then> = planned.iter().map(then).collect();
+        let (Then { place, vcpu, instructions }, Cut { kind, closes, .. }) = (then.remove(0), planned[0].cut);
+        let file = Preemption {
+            place,
+            vcpu,
+            instructions,
+            for_ns: kind.length().as_nanos() as u64,
+            takes_pcpu: matches!(kind, Kind::Taken(_)),
+            closes,
+            span_ns: scope.span.as_nanos() as u64,
+            horizon_ns: scope.horizon.as_nanos() as u64,
+            seed,
+            came_to,
+            settings: Preemption::settings_of(&self.asked.context(seed).0),
+            then,
+            ..Preemption::new(&self.asked.image)
+        };
+        directory::write_whole(&self.output.join(name), file.text())
     }
 
-    /// The attempt that stands for a row, and how to make it again.
-    fn example(&self, row: &Row) -> (&Tried, Planned) {
-        let tried = &self.tries.preempted[row.example];
-        let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
-        (tried, Planned { rip: tried.rip, situation: tried.situation, writes: false, cut })
+    /// Writes the file that does an attempt again.
+    fn write_tried(&mut self, name: &str, scope: Scope, tried: &Tried) -> Result<()> {
+        self.write(name, (scope, tried.seed), &tried.members, came_to(&tried.effect))
     }
 
-    fn answer(mut self, is_complete: bool) -> Result<Worst> {
-        let places = &mut self.places;
-        let mut rows = self.tries.rows(&mut |rip| places.place(rip));
+    fn answer(mut self, map: &[Heat], is_complete: bool) -> Result<Worst> {
+        let mut rows = self.rows();
         for row in rows.iter_mut().take(self.args.top) {
-            let (tried, planned) = self.example(row);
             let name = format!("worst-{:03}.toml", row.rank);
-            let (seed, came_to) = (tried.seed, format!("{:016x}", tried.effect.fingerprint));
-            let file = self.file(self.asked.scope, seed, &[planned], came_to);
-            directory::write_whole(&self.output.join(&name), file)?;
+            self.write_tried(&name, self.asked.scope, &row.example)?;
             row.replay = Some(name);
         }
         let is_found = self.args.find_bugs && !self.broken.is_empty();
         let has_sets = self.args.preemptions > 1 && is_complete && !is_found;
         let sets = if has_sets { Search::new(&mut self).run(&rows)? } else { vec![] };
-        let coverage = self.coverage();
+        let coverage = self.coverage(map);
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
         Ok(Worst {
             schema: "haltkick.worst".into(),
             schema_version: 1,
             lock: asked.run.our(0).ours.lock.clone(),
             pv: guest.pv,
-            machine: asked.settings.given("machine").map(ToString::to_string).unwrap_or_default(),
+            machine: asked.contexts[0].0.given("machine").map(ToString::to_string).unwrap_or_default(),
             pcpus: asked.run.cpus.len(),
             vcpus: guest.vcpus,
             for_us: asked.kind.length().as_secs_f64() * 1e6,
@@ -302,27 +302,24 @@ impl Screen<'_> {
         })
     }
 
-    fn coverage(&mut self) -> Coverage {
-        let reached = &self.tries.reached;
-        let all = self.places.all_near(reached);
-        let tried: BTreeSet<_> =
-            self.tries.preempted.iter().map(|tried| (tried.rip, tried.situation)).collect();
+    fn coverage(&self, map: &[Heat]) -> Coverage {
+        let tried: BTreeSet<_> = self.tries.preempted.iter().map(|tried| tried.members[0].class).collect();
         let points: BTreeSet<u64> = self.tries.seen.keys().map(|(rip, _)| *rip).collect();
         Coverage {
-            instructions: all.len(),
-            executed: all.iter().filter(|address| reached.contains(*address)).count(),
+            instructions: map.len(),
+            executed: map.iter().filter(|heat| heat.is_reached).count(),
             points: points.len(),
             situations: self.tries.seen.len(),
             tried: tried.len(),
-            unreached: self.places.unreached_lines(&all, reached),
+            unreached: self.places.unreached_lines(map),
         }
     }
 }
 
 /// One occurrence of each instruction in each situation, chosen by the seed, and again with an exit alone. If `closes`, not that, but so
 /// that the window closes at once.
-fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planned> {
-    let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
+fn plan(baseline: &Baseline, kind: Kind, seed: u64, closes: bool) -> Vec<Planned> {
+    let mut classes: BTreeMap<Class, Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
         classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(*occurrence);
     }
@@ -331,13 +328,13 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planne
         // Fibonacci hashing: equal classes of two seeds are at different moments.
         let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
-        let as_asked = Planned::new(&occurrence, *kind);
+        let as_asked = Planned::new(&occurrence, kind);
         planned.push(as_asked);
         if closes {
             planned.push(Planned { cut: Cut { closes, ..as_asked.cut }, ..as_asked });
         }
         // The control.
-        if !closes && *kind != Kind::Exit {
+        if !closes && kind != Kind::Exit {
             planned.push(Planned::new(&occurrence, Kind::Exit));
         }
     }
@@ -371,10 +368,6 @@ impl Progress {
         Self { started: now, said: now, budget, on_terminal }
     }
 
-    fn is_over(&self) -> bool {
-        self.budget.is_some_and(|budget| self.started.elapsed() >= budget)
-    }
-
     fn left(&self) -> Option<Duration> {
         self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
     }
@@ -386,9 +379,8 @@ impl Progress {
             return;
         }
         self.said = Instant::now();
-        let passed = self.started.elapsed().as_secs_f64();
-        let left = passed * (1.0 - share) / share;
-        let left = self.budget.map_or(left, |budget| left.min((budget.as_secs_f64() - passed).max(0.0)));
+        let left = self.started.elapsed().as_secs_f64() * (1.0 - share) / share;
+        let left = self.left().map_or(left, |most| left.min(most.as_secs_f64()));
         let mut line = format!(
             "{:.0} % of the preemptions, {attempts} attempts, about {} left",
             share * 100.0,

@@ -1,16 +1,14 @@
 //! Sets of preemptions in one run: to the worst sets found so far one more preemption is added, at each of the worst instructions that
-//! the run then comes to, while the vCPU is off and after it has come back. A set is shrunk to the preemptions that it needs.
+//! the run then comes to, while the vCPU is off and after it has come back. A set counts if it needs all of its preemptions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use haltkick_vmm::worst::{Attempt, Baseline, Effect, Occurrence, Scope, replay, survey, survey_after};
+use haltkick_vmm::worst::{Attempt, Baseline, Occurrence, Scope, replay, survey, survey_after};
 
-use super::{Planned, Progress, Screen, cuts};
+use super::{Progress, Screen, cuts};
 use crate::analysis::statistics::median;
-use crate::analysis::worst::{Member, Row, Set, Situation};
-use crate::commands::worst::Asked;
-use crate::results::directory;
+use crate::analysis::worst::{Class, Member, Planned, Row, Set, Situation, Tried};
 use crate::text::exit::{Exit, Failure, Result};
 
 /// Sets to which a preemption is added.
@@ -21,31 +19,14 @@ const LEAST_ADDED: usize = 6;
 /// A set that costs at least this share of a larger one stands for it.
 const STANDS_FOR: f64 = 0.9;
 
-/// Loss by one preemption at an instruction in a situation.
-type Singles = BTreeMap<(u64, Situation), f64>;
-
-/// A set, as it is searched.
-#[derive(Clone)]
-struct Found {
-    seed: u64,
-    lost: f64,
-    members: Vec<Planned>,
-    effect: Effect,
-}
-
-impl Found {
-    fn new(asked: &Asked, seed: u64, members: Vec<Planned>, effect: Effect) -> Self {
-        Self { seed, lost: asked.lost(&effect, &cuts(&members)).0, members, effect }
-    }
-}
+/// Loss by one preemption.
+type Singles = BTreeMap<Class, f64>;
 
 /// The search. Its attempts are counted with those of `screen`.
 pub(super) struct Search<'s, 'a> {
     screen: &'s mut Screen<'a>,
     singles: Singles,
     scope: Scope,
-    /// Time after a preemption in which the next one may come.
-    after: Duration,
     baselines: BTreeMap<u64, Baseline>,
     /// Instructions at which a preemption is added to a set.
     added: usize,
@@ -56,83 +37,68 @@ impl<'s, 'a> Search<'s, 'a> {
         let (args, asked) = (screen.args, screen.asked);
         let mut singles: BTreeMap<_, Vec<f64>> = BTreeMap::new();
         for tried in &screen.tries.preempted {
-            singles.entry((tried.rip, tried.situation)).or_default().push(tried.lost);
+            singles.entry(tried.members[0].class).or_default().push(tried.lost.sum());
         }
-        // As long as a preemption is followed: in the worst ones the lock stands still for twice their length.
-        let after = asked.scope.horizon;
         let more = u32::from(args.preemptions - 1);
         let budget = args.budget.map(|budget| budget.0 / 2);
-        let pace = screen.trying / screen.attempts.max(1) as u32;
         // Attempts come in the order of time, so a search that is cut short would try the earliest ones alone: fewer are chosen instead.
-        let of_time = |budget: Duration| {
-            let attempts = budget.div_duration_f64(pace.max(Duration::from_millis(1)) * 3);
-            (attempts / (BEAM as f64 * f64::from(more) * 2.0)) as usize
-        };
+        let of_time = |budget| screen.attempts_in(budget) / (3 * 2 * BEAM * more as usize);
+        let added = budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED);
         screen.progress = Progress::start(budget);
         (screen.is_partial, screen.enough) = (screen.is_partial || screen.enough, false);
         Self {
             screen,
             singles: singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect(),
-            scope: Scope { horizon: asked.scope.horizon + after * more, ..asked.scope },
-            after,
+            scope: Scope { horizon: asked.scope.horizon * (1 + more), ..asked.scope },
             baselines: BTreeMap::new(),
-            added: budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED),
+            added,
         }
     }
 
     /// The worst set found of each size, from two on. `rows` name one preemption of each line, the worst line first.
     pub(super) fn run(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
-        let mut beam: Vec<Found> = rows.iter().take(BEAM).map(|row| self.first(row)).collect();
         let mut sets = Vec::new();
+        let ended = self.search(rows, &mut sets);
+        self.screen.progress.clear();
+        match ended {
+            // All that is known by then is told.
+            Err(failure) if failure.exit == Exit::Interrupted => self.screen.enough = true,
+            ended => ended?,
+        }
+        Ok(sets)
+    }
+
+    fn search(&mut self, rows: &[Row], sets: &mut Vec<Set>) -> Result<()> {
+        let mut beam: Vec<Tried> = rows.iter().take(BEAM).map(|row| row.example.clone()).collect();
         let most = usize::from(self.screen.args.preemptions);
         for size in 2..=most {
             let mut grown = Vec::new();
             for (index, found) in beam.iter().enumerate() {
                 let share = (size as f64 - 2.0 + index as f64 / beam.len() as f64) / (most as f64 - 1.0);
-                let more = self.grow(found, share);
-                grown.extend(self.unless_interrupted(more)?);
+                grown.extend(self.grow(found, share)?);
                 if self.screen.enough {
                     break;
                 }
             }
-            grown.sort_by(|a, b| b.lost.total_cmp(&a.lost));
+            grown.sort_by(|a, b| b.lost.sum().total_cmp(&a.lost.sum()));
             grown.truncate(BEAM);
-            let worst = self.worst_of(&grown, size);
-            sets.extend(self.unless_interrupted(worst)?);
+            sets.extend(self.worst_of(&grown)?);
             beam = grown;
             if self.screen.enough {
                 break;
             }
         }
-        self.screen.progress.clear();
-        Ok(sets)
-    }
-
-    /// `done`, or nothing: an interruption ends the search, and all that is known by then is told.
-    fn unless_interrupted<T: Default>(&mut self, done: Result<T>) -> Result<T> {
-        match done {
-            Err(failure) if failure.exit == Exit::Interrupted => {
-                self.screen.enough = true;
-                Ok(T::default())
-            }
-            done => done,
-        }
+        Ok(())
     }
 
     /// The first set of `grown`, which begins with the worst, that needs all of its preemptions: others stand for no set of this size.
-    fn worst_of(&mut self, grown: &[Found], size: usize) -> Result<Option<Set>> {
+    fn worst_of(&mut self, grown: &[Tried]) -> Result<Option<Set>> {
         for found in grown {
-            let shrunk = self.shrunk(found.clone())?;
-            if shrunk.members.len() == size {
-                return self.told(&shrunk).map(Some);
+            if self.needs_all(found)? {
+                return self.told(found).map(Some);
             }
         }
         Ok(None)
-    }
-
-    fn first(&self, row: &Row) -> Found {
-        let (tried, planned) = self.screen.example(row);
-        Found { seed: tried.seed, lost: tried.lost, members: vec![planned], effect: tried.effect }
     }
 
     fn baseline(&mut self, seed: u64) -> Result<&Baseline> {
@@ -145,68 +111,59 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// `found` with one more preemption, at each of the worst instructions.
-    fn grow(&mut self, found: &Found, share: f64) -> Result<Vec<Found>> {
+    fn grow(&mut self, found: &Tried, share: f64) -> Result<Vec<Tried>> {
         let (asked, before) = (self.screen.asked, cuts(&found.members));
         let run = asked.seeded(found.seed);
-        let after =
-            survey_after((&run, &asked.image), (&before, self.after), self.scope, &asked.stop)?.occurrences;
+        // The next one comes as long as a preemption is followed: in the worst ones the lock stands still for twice their length.
+        let before = (&*before, asked.scope.horizon);
+        let after = survey_after((&run, &asked.image), before, self.scope, &asked.stop)?.occurrences;
         let chosen = chosen(&after, &self.singles, asked.kind.length(), self.added);
         let added: Vec<_> = chosen.iter().map(|at| Planned::new(at, asked.kind)).collect();
         self.baseline(found.seed)?;
         let (baseline, mut grown) = ((&self.baselines[&found.seed], self.scope), Vec::new());
-        self.screen.try_each(
-            &run,
-            baseline,
-            (&found.members, &added),
-            (|_| share, None),
-            |_, set, effect, _| {
-                grown.push(Found::new(asked, found.seed, set.to_vec(), effect));
-            },
-        )?;
+        let how = (|_: usize| share, None);
+        self.screen.try_each(&run, baseline, (&found.members, &added), how, |_, set| grown.push(set))?;
         self.screen.failed.take().map_or(Ok(grown), Err)
     }
 
-    /// The set of `members` alone; `None`: a vCPU never comes to one of them, or the lock breaks.
-    fn alone(&mut self, seed: u64, members: Vec<Planned>) -> Result<Option<Found>> {
-        let asked = self.screen.asked;
+    /// Loss by `members` alone; `None`: a vCPU never comes to one of them, or the lock breaks.
+    fn alone(&mut self, seed: u64, members: &[Planned]) -> Result<Option<f64>> {
+        let (asked, cuts) = (self.screen.asked, cuts(members));
         let baseline = self.baseline(seed)?;
-        match replay((&asked.seeded(seed), &asked.image), baseline, &cuts(&members), &asked.stop)? {
-            Attempt::Held(effect, _) => Ok(Some(Found::new(asked, seed, members, effect))),
+        match replay((&asked.seeded(seed), &asked.image), baseline, &cuts, &asked.stop)? {
+            Attempt::Held(effect, _) => Ok(Some(asked.lost(&effect, &cuts).sum())),
             Attempt::NotCarriedOut(what) => Err(Failure::lacking(what)),
             Attempt::Broke(_) | Attempt::Unreached => Ok(None),
         }
     }
 
-    /// The set without the preemptions that it does not need.
-    fn shrunk(&mut self, mut found: Found) -> Result<Found> {
-        let enough = found.lost * STANDS_FOR;
-        let mut index = 0;
-        while found.members.len() > 1 && index < found.members.len() {
-            let mut members = found.members.clone();
-            members.remove(index);
-            match self.alone(found.seed, members)? {
-                Some(fewer) if fewer.lost >= enough => (found, index) = (fewer, 0),
-                _ => index += 1,
+    /// Whether no set that lacks one of its preemptions stands for it.
+    fn needs_all(&mut self, found: &Tried) -> Result<bool> {
+        let enough = found.lost.sum() * STANDS_FOR;
+        for index in 0..found.members.len() {
+            let mut others = found.members.clone();
+            others.remove(index);
+            if self.alone(found.seed, &others)?.is_some_and(|lost| lost >= enough) {
+                return Ok(false);
             }
         }
-        Ok(found)
+        Ok(true)
     }
 
-    fn told(&mut self, found: &Found) -> Result<Set> {
+    fn told(&mut self, found: &Tried) -> Result<Set> {
         let mut members = Vec::new();
         for member in &found.members {
+            let (rip, situation) = member.class;
             members.push(Member {
                 vcpu: member.cut.vcpu,
-                place: self.screen.places.place(member.rip),
-                situation: member.situation,
-                alone: self.alone(found.seed, vec![*member])?.map(|alone| alone.lost),
+                place: self.screen.places.place(rip),
+                situation,
+                alone: self.alone(found.seed, &[*member])?,
             });
         }
         let name = format!("worst-set-of-{}.toml", found.members.len());
-        let came_to = format!("{:016x}", found.effect.fingerprint);
-        let text = self.screen.file(self.scope, found.seed, &found.members, came_to);
-        directory::write_whole(&self.screen.output.join(&name), text)?;
-        Ok(Set { lost: found.lost, members, replay: name })
+        self.screen.write_tried(&name, self.scope, found)?;
+        Ok(Set { lost: found.lost.sum(), members, replay: name })
     }
 }
 
@@ -214,12 +171,12 @@ impl<'s, 'a> Search<'s, 'a> {
 /// that: the one in the middle.
 fn chosen(occurrences: &[Occurrence], singles: &Singles, off: Duration, most: usize) -> Vec<Occurrence> {
     let Some(began) = occurrences.first().map(|first| first.at) else { return Vec::new() };
-    let mut classes: BTreeMap<(u64, Situation), [Vec<&Occurrence>; 2]> = BTreeMap::new();
+    let mut classes: BTreeMap<Class, [Vec<&Occurrence>; 2]> = BTreeMap::new();
     for occurrence in occurrences {
         let class = classes.entry((occurrence.rip, Situation::of(occurrence))).or_default();
         class[usize::from(occurrence.at >= began + off)].push(occurrence);
     }
-    let loss = |class: &(u64, Situation)| singles.get(class).copied().unwrap_or(0.0);
+    let loss = |class: &Class| singles.get(class).copied().unwrap_or(0.0);
     let mut ranked: Vec<_> = classes.into_iter().collect();
     ranked.sort_by(|a, b| loss(&b.0).total_cmp(&loss(&a.0)));
     let halves = ranked.into_iter().take(most).flat_map(|(_, halves)| halves);
