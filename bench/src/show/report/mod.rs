@@ -342,8 +342,7 @@ mod tests {
         let (quiet, open) = (section("quiet"), section("open"));
         assert!(quiet.contains("the outer host took 0 %") && !quiet.contains("other processes"), "{quiet}");
         assert!(open.contains("this experiment has none"), "{open}");
-        for part in ["<td class=\"invalid\">2.00x !", "<p class=\"lead\"><b>Not valid: </b>b/a: no finding, "]
-        {
+        for part in ["<td class=\"faint\">2.00x !", "<p class=\"lead\"><b>Not valid: </b>b/a: no finding, "] {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!(!page.contains("class=\"faster\""), "{page}");
