@@ -212,8 +212,8 @@ fn widths(header: &[String], lines: &[Line]) -> Vec<usize> {
     header.iter().enumerate().map(of_column).collect()
 }
 
-/// Columns as wide as their widest field; the first `left` and the one after are set to the left.
-fn layout(header: &[String], lines: &[Line], names_at: usize) -> String {
+/// Columns as wide as their widest field; the one at `names_at` is set to the left.
+pub(crate) fn layout(header: &[String], lines: &[Line], names_at: usize) -> String {
     let widths = widths(header, lines);
     let mut text = String::new();
     let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();

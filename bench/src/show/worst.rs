@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::analysis::worst::{Coverage, Heat, Parts, Row, Set, Worst, short};
 use crate::show::report::{head, scrolled};
+use crate::show::table::{Field, Line, layout};
 use crate::text::exit::Result;
 use crate::text::output::to_json;
 use crate::text::quantity::time_ns;
@@ -125,33 +126,17 @@ const HEAD: [&str; 11] =
 /// Columns of the second line of a row.
 const INDENT: usize = 6;
 
+/// The ranked rows. Below each stand its causes, the state of the lock, and the nearest point.
 fn table(rows: &[Row]) -> String {
-    let mut cells = vec![HEAD.map(String::from)];
-    cells.extend(rows.iter().map(row));
-    let widths: Vec<usize> = (0..HEAD.len() - 1)
-        .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
-        .collect();
-    let mut text = String::new();
+    let lines: Vec<Line> = rows.iter().map(|it| row(it).map(Field::new).into()).collect();
+    let laid_out = layout(&HEAD.map(String::from), &lines, HEAD.len() - 1);
+    let below = |row: &Row| {
+        let told = [("lock", &row.state), ("nearest point", &row.place.nearest_point)];
+        let told = told.into_iter().filter_map(|(name, told)| Some(format!(" | {name}: {}", told.as_ref()?)));
+        format!("{:INDENT$}{}{}\n", "", causes(row), told.collect::<String>())
+    };
     let below = std::iter::once(String::new()).chain(rows.iter().map(below));
-    for (row, below) in cells.iter().zip(below) {
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(text, "{cell:>width$}  ");
-        }
-        let _ = writeln!(text, "{}", row[HEAD.len() - 1]);
-        text += &below;
-    }
-    text
-}
-
-/// Second line of a row: causes, state, the nearest point.
-fn below(row: &Row) -> String {
-    let mut text = format!("{:INDENT$}{}", "", causes(row));
-    for (name, told) in [("lock", &row.state), ("nearest point", &row.place.nearest_point)] {
-        if let Some(told) = told {
-            let _ = write!(text, " | {name}: {told}");
-        }
-    }
-    text + "\n"
+    laid_out.lines().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
 }
 
 fn causes(row: &Row) -> String {
