@@ -227,31 +227,25 @@ fn method() -> Markup {
 
 /// The files that each arm booted.
 fn kernels(manifest: &Manifest) -> Markup {
-    let table = html! {
-        table.facts {
-            thead {
-                tr {
-                    @for title in ["arm", "kernel", "initial RAM disk", "command line"] { th.name scope="col" { (title) } }
-                }
-            }
-            tbody {
-                @for it in &manifest.kernels {
-                    tr {
-                        th.name scope="row" { (it.name()) }
-                        td.text { (it.kernel) " " small { (it.kernel_sha256) } }
-                        td.text { (it.initrd.as_deref().unwrap_or("none")) " " small { (it.initrd_sha256.as_deref().unwrap_or("")) } }
-                        td.text { (it.command_line) }
-                    }
-                }
-            }
-        }
-    };
-    scrolled("Kernels", &table)
+    let of_arm = manifest.kernels.iter().flat_map(|it| {
+        let disk = [it.initrd.as_deref().unwrap_or("none"), it.initrd_sha256.as_deref().unwrap_or_default()];
+        let booted = [
+            ("kernel", format!("{} {}", it.kernel, it.kernel_sha256)),
+            ("initial RAM disk", disk.join(" ")),
+            ("command line", it.command_line.clone()),
+        ];
+        booted.map(|(what, text)| (format!("{}: {what}", it.name()), text))
+    });
+    facts("Kernels", of_arm)
 }
 
 /// The manifest, folded.
 fn appendix(manifest: &Manifest) -> Markup {
     let overrides = manifest.source.overrides.join(" ");
+    let of_host = manifest.facts.iter().map(|(name, fact)| {
+        let why = fact.why.as_deref().unwrap_or("no reason given");
+        (name.clone(), fact.value.clone().unwrap_or_else(|| format!("not available: {why}")))
+    });
     html! {
         details {
             summary { "Experiment file" }
@@ -260,29 +254,16 @@ fn appendix(manifest: &Manifest) -> Markup {
         }
         details {
             summary { "Host, in " (manifest.facts.len()) " facts" }
-            (scrolled("Facts about the host", &facts(manifest)))
+            (facts("Facts about the host", of_host))
         }
     }
 }
 
-fn facts(manifest: &Manifest) -> Markup {
-    html! {
-        table.facts {
-            tbody {
-                @for (name, fact) in &manifest.facts {
-                    tr {
-                        th.name scope="row" { (name) }
-                        td.text {
-                            @match &fact.value {
-                                Some(value) => (value),
-                                None => i { "not available: " (fact.why.as_deref().unwrap_or("no reason given")) },
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+/// A table of names, and what is known of each.
+fn facts(name: &str, facts: impl Iterator<Item = (String, String)>) -> Markup {
+    let rows =
+        html! { @for (name, text) in facts { tr { th.name scope="row" { (name) } td.text { (text) } } } };
+    scrolled(name, &html! { table.facts { tbody { (rows) } } })
 }
 
 #[cfg(test)]
