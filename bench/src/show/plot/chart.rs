@@ -26,7 +26,8 @@ pub(super) struct Kind<'a> {
     pub(super) title: &'a str,
     pub(super) caption: &'a str,
     pub(super) y_title: &'a str,
-    pub(super) y: YAxis,
+    /// Values that the axis has in any case. An axis with a 0 is linear, and others are logarithmic.
+    pub(super) always: &'a [f64],
     pub(super) show: fn(f64) -> String,
     pub(super) tick: fn(f64) -> String,
 }
@@ -38,42 +39,30 @@ pub(super) struct Axes<'a> {
     pub(super) kind: &'a Kind<'a>,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum YAxis {
-    /// From 0 to at least 1.
-    FromZero,
-    Logarithmic,
-    /// Logarithmic, with a line at 1.
-    Ratio,
-}
-
-impl YAxis {
+impl Kind<'_> {
     /// Ends of an axis on which all curves can be drawn, if there are any.
-    pub(super) fn ends<'a>(self, curves: impl Iterator<Item = &'a Curve>) -> Option<(f64, f64)> {
+    pub(super) fn ends<'a>(&self, curves: impl Iterator<Item = &'a Curve>) -> Option<(f64, f64)> {
         let ends = curves.flat_map(|curve| &curve.points).flatten().flat_map(|it| {
             let (low, high) =
                 it.interval.map_or((it.hodges_lehmann, it.hodges_lehmann), |it| (it.low, it.high));
             // A wide interval of a noisy estimate must not squash the rest of the picture.
             [low.max(it.hodges_lehmann / 30.0), high.min(it.hodges_lehmann * 30.0)]
         });
-        let always = match self {
-            Self::FromZero => vec![0.0, 1.0],
-            Self::Logarithmic => vec![],
-            Self::Ratio => vec![1.0],
-        };
         let mut ends: Vec<f64> = ends.collect();
         if ends.is_empty() {
             return None;
         }
-        ends.extend(always);
+        ends.extend(self.always);
         Some((ends.iter().copied().reduce(f64::min)?, ends.into_iter().reduce(f64::max)?))
     }
 
-    pub(super) fn scale(self, ends: (f64, f64), pixels: (f64, f64)) -> Scale {
-        match self {
-            Self::FromZero => Scale::linear(ends, pixels),
-            Self::Logarithmic | Self::Ratio => Scale::fitted(ends, pixels),
-        }
+    pub(super) fn scale(&self, ends: (f64, f64), pixels: (f64, f64)) -> Scale {
+        if self.always.contains(&0.0) { Scale::linear(ends, pixels) } else { Scale::fitted(ends, pixels) }
+    }
+
+    /// The value with a line of its own: the one that an axis of ratios has in any case.
+    pub(super) fn line(&self) -> Option<f64> {
+        if let [at] = self.always { Some(*at) } else { None }
     }
 }
 
@@ -92,15 +81,15 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         bottom + BOTTOM + key.as_ref().map_or(0.0, Key::height),
         &format!("{} over {}", kind.y_title, axes.x_title),
     );
-    let y = kind.y.scale(ends, (bottom, TOP));
+    let y = kind.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
     for tick in y.ticks(7) {
         svg.line("grid", (LEFT, y.at(tick)), (right, y.at(tick)), "");
         svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(kind.tick)(tick));
     }
-    if matches!(kind.y, YAxis::Ratio) {
-        svg.line("axis", (LEFT, y.at(1.0)), (right, y.at(1.0)), "stroke-dasharray:4 3");
+    if let Some(at) = kind.line() {
+        svg.line("axis", (LEFT, y.at(at)), (right, y.at(at)), "stroke-dasharray:4 3");
     }
     let widest = axes.values.iter().map(|value| text_width(value) + 6.0).fold(0.0, f64::max);
     let every = ((widest / step).ceil() as usize).max(1);
@@ -218,6 +207,7 @@ pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::plot::curves::OF_RATIOS;
 
     #[test]
     fn names_never_overlap_and_stay_inside() {
@@ -239,8 +229,8 @@ mod tests {
             series: 1,
             points: vec![Estimate::of_positive(&[value, value * 1.01, value * 0.99])],
         };
-        let (low, high) = YAxis::Ratio.ends([curve(1.03)].iter()).unwrap();
+        let (low, high) = OF_RATIOS.ends([curve(1.03)].iter()).unwrap();
         assert!(low <= 1.0 && low > 0.9 && high < 1.2, "{low} to {high}");
-        assert_eq!(YAxis::Ratio.ends([].iter()), None);
+        assert_eq!(OF_RATIOS.ends([].iter()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Curves over one axis of the experiment, a picture for each value of the others: throughput or completion, efficiency,
 //! ratios. Pictures of the same thing have the same y axis, so that they can be compared.
 
-use super::chart::{self, Axes, Curve, Kind, YAxis};
+use super::chart::{self, Axes, Curve, Kind};
 use super::{Data, Picture, Setting, phases, rows, series};
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::figures::{COMPLETION, EFFICIENCY, THROUGHPUT};
@@ -14,7 +14,7 @@ const OF_THROUGHPUT: Kind<'_> = Kind {
     caption: "Acquisitions per second of all vCPUs together. Estimates over blocks (Hodges-Lehmann) with their 95 % intervals. \
               Grey: the same work without any lock.",
     y_title: "acquisitions per second",
-    y: YAxis::Logarithmic,
+    always: &[],
     show: si,
     tick: |value| short(&si(value)),
 };
@@ -26,7 +26,7 @@ const OF_COMPLETION: Kind<'_> = Kind {
               95 % intervals. Grey: the same work without any lock. A point is missing if at least half of the runs did \
               not finish the work.",
     y_title: "time to completion",
-    y: YAxis::Logarithmic,
+    always: &[],
     show: time_ns,
     tick: |value| short(&time_ns(value)),
 };
@@ -37,18 +37,18 @@ const OF_EFFICIENCY: Kind<'_> = Kind {
     caption: "Throughput divided by the ideal of the same block, with 95 % intervals. At 1 the lock costs nothing, and no vCPU \
               is ever preempted while others wait.",
     y_title: "efficiency",
-    y: YAxis::FromZero,
+    always: &[0.0, 1.0],
     show: significant,
     tick: |value| short(&significant(value)),
 };
 
-const OF_RATIOS: Kind<'_> = Kind {
+pub(super) const OF_RATIOS: Kind<'_> = Kind {
     name: "comparison",
     title: "Ratios within blocks",
     caption: "Figure of one arm divided by that of its baseline in the same block, with 95 % intervals. Above 1 the arm does \
               better. An interval that contains 1 shows no difference. Colours are those of the arms.",
     y_title: "ratio, above 1 is better",
-    y: YAxis::Ratio,
+    always: &[1.0],
     show: |value| format!("{}x", factor(value)),
     tick: phases::ratio,
 };
@@ -113,7 +113,7 @@ impl<'a> Panels<'a> {
             curves
         };
         let curves: Vec<Vec<Curve>> = self.fixed.iter().map(of_picture).collect();
-        let Some(ends) = kind.y.ends(curves.iter().flatten()) else { return vec![] };
+        let Some(ends) = kind.ends(curves.iter().flatten()) else { return vec![] };
         let key = self.axis.map_or("", |axis| axis.key.as_str());
         let axes = Axes {
             values: self.axis.map_or(&[], |axis| axis.values.as_slice()),

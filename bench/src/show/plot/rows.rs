@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chart::{Axes, Curve, Key, YAxis, of_shade};
+use super::chart::{Axes, Curve, Key, of_shade};
 use super::{Data, Picture, Setting, series};
 use crate::analysis::pairs::sorted;
 use crate::analysis::statistics::Estimate;
@@ -331,10 +331,10 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let rows = Rows::new(names, remarks.iter().map(String::as_str));
     let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(height, axes.kind.y_title);
-    let x = axes.kind.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
+    let x = axes.kind.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
     for tick in x.ticks(((rows.right - rows.left) / TICK) as usize) {
-        let is_one = matches!(axes.kind.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
-        let class = if is_one { "axis" } else { "grid" };
+        let is_line = axes.kind.line().is_some_and(|at| (tick - at).abs() < 1e-9);
+        let class = if is_line { "axis" } else { "grid" };
         svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
         svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.kind.tick)(tick));
     }
