@@ -1,5 +1,4 @@
-//! A chart of curves: axes, points with their intervals, and the names of the curves next to or below it; the key of a
-//! picture.
+//! A chart of curves: axes, and points with their intervals. The key of a picture.
 
 use crate::analysis::statistics::Estimate;
 use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, text_width};
@@ -9,10 +8,6 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 /// Height of what is drawn between the axes.
 const PLOT: f64 = 300.0;
-/// Least distance between two names at the right end.
-const LABEL_GAP: f64 = 15.0;
-/// Between the plot and the names at its right end.
-const LABEL_SPACE: f64 = 26.0;
 
 /// One curve: a point per value of the axis, where there is one.
 pub(super) struct Curve {
@@ -69,18 +64,10 @@ impl Kind<'_> {
 /// Draws the curves between these ends of the y axis.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let kind = axes.kind;
-    let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
-    // Names stand next to the curves' ends if both have room there, else below.
-    let key = (widest > WIDTH / 4.0).then(|| Key::new(curves.iter().map(|curve| curve.name.as_str())));
-    let (right, beside) = match key {
-        Some(_) => (WIDTH - 14.0, 0.0),
-        None => (WIDTH - widest - LABEL_SPACE - 6.0, curves.len() as f64 * LABEL_GAP),
-    };
-    let bottom = TOP + PLOT.max(beside);
-    let mut svg = Svg::new(
-        bottom + BOTTOM + key.as_ref().map_or(0.0, Key::height),
-        &format!("{} over {}", kind.y_title, axes.x_title),
-    );
+    let key = Key::new(curves.iter().map(|curve| curve.name.as_str()));
+    let (right, bottom) = (WIDTH - 14.0, TOP + PLOT);
+    let label = format!("{} over {}", kind.y_title, axes.x_title);
+    let mut svg = Svg::new(bottom + BOTTOM + key.height(), &label);
     let y = kind.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
@@ -101,15 +88,10 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     for curve in curves {
         draw_curve(&mut svg, curve, axes, &y, x);
     }
-    if let Some(key) = key {
-        let series = |svg: &mut Svg, curve: usize, (x, y): (f64, f64)| {
-            svg.path(&[(x, y), (x + 22.0, y)], curves[curve].series);
-            svg.marker((x + 11.0, y), curves[curve].series, "");
-        };
-        key.draw(&mut svg, bottom + BOTTOM, series);
-    } else {
-        name_ends(&mut svg, curves, &y, (right, bottom));
-    }
+    key.draw(&mut svg, bottom + BOTTOM, |svg, curve, (x, y)| {
+        svg.path(&[(x, y), (x + 22.0, y)], curves[curve].series);
+        svg.marker((x + 11.0, y), curves[curve].series, "");
+    });
     svg
 }
 
@@ -128,39 +110,6 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl 
         }
         svg.marker((x(i), y.at(estimate.hodges_lehmann)), curve.series, &tip);
     }
-}
-
-/// Names at the right end of the curves, pushed apart where they would overlap.
-fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, (right, bottom): (f64, f64)) {
-    let end = |curve: &Curve| curve.points.iter().flatten().last().map(|last| y.at(last.hodges_lehmann));
-    let mut names: Vec<(f64, &Curve)> =
-        curves.iter().filter_map(|curve| Some((end(curve)?, curve))).collect();
-    names.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let wanted: Vec<f64> = names.iter().map(|name| name.0).collect();
-    for ((end, curve), position) in names.iter().zip(spread(&wanted, bottom)) {
-        svg.line(
-            "bar",
-            (right - 8.0, *end),
-            (right + 8.0, position),
-            &format!("stroke:{};stroke-opacity:.5", colour(curve.series)),
-        );
-        svg.marker((right + 14.0, position), curve.series, &curve.name);
-        svg.text("", (right + LABEL_SPACE - 3.0, position + 4.0), Anchor::Start, &curve.name);
-    }
-}
-
-/// Ascending positions, at least [`LABEL_GAP`] apart, not beyond `bottom`.
-fn spread(wanted: &[f64], bottom: f64) -> Vec<f64> {
-    let mut positions = wanted.to_vec();
-    for i in 1..positions.len() {
-        positions[i] = positions[i].max(positions[i - 1] + LABEL_GAP);
-    }
-    let mut limit = bottom;
-    for position in positions.iter_mut().rev() {
-        *position = position.min(limit);
-        limit = *position - LABEL_GAP;
-    }
-    positions
 }
 
 const LINE: f64 = 17.0;
@@ -208,19 +157,6 @@ pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
 mod tests {
     use super::*;
     use crate::show::plot::curves::OF_RATIOS;
-
-    #[test]
-    fn names_never_overlap_and_stay_inside() {
-        let crowd: Vec<f64> = (0..40).map(|i| 300.0 + f64::from(i) / 10.0).collect();
-        for wanted in [vec![100.0, 101.0, 102.0], vec![330.0, 331.0, 332.0, 333.0], vec![10.0, 200.0], crowd]
-        {
-            let bottom = TOP + PLOT.max(wanted.len() as f64 * LABEL_GAP);
-            let positions = spread(&wanted, bottom);
-            assert!(positions.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_GAP - 1e-9), "{positions:?}");
-            assert!(positions.iter().all(|position| *position <= bottom && *position > 0.0), "{positions:?}");
-        }
-        assert_eq!(spread(&[10.0, 200.0], 334.0), [10.0, 200.0]);
-    }
 
     #[test]
     fn an_axis_of_ratios_includes_1_and_ends_near_its_curves() {
