@@ -157,16 +157,14 @@ fn field(
         _ => hatched(svg, corner, (width, height), &tip),
     }
     let mark = if found.verdict == Verdict::NotValid { " !" } else { "" };
+    let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
     let interval = estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)));
     match interval.filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
         Some(interval) => {
-            let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
             svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
             svg.text("small", (middle.0, middle.1 + 8.0), Anchor::Middle, &interval);
         }
-        None => {
-            svg.text("", middle, Anchor::Middle, &format!("{}{mark}", short_ratio(estimate.hodges_lehmann)))
-        }
+        None => svg.text("", middle, Anchor::Middle, &number),
     }
 }
 
@@ -175,11 +173,6 @@ const SMALL: f64 = 10.0;
 
 pub(super) fn ratio(value: f64) -> String {
     format!("{}x", short(&factor(value)))
-}
-
-/// As short as a field without room for an interval.
-fn short_ratio(value: f64) -> String {
-    if (0.001..999.5).contains(&value) { format!("{}x", short(&significant(value))) } else { ratio(value) }
 }
 
 /// `1/50x`, `50x`.
