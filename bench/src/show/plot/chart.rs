@@ -152,21 +152,3 @@ impl<'a> Key<'a> {
 pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
     svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::show::plot::curves::OF_RATIOS;
-
-    #[test]
-    fn an_axis_of_ratios_includes_1_and_ends_near_its_curves() {
-        let curve = |value: f64| Curve {
-            name: "a".into(),
-            series: 1,
-            points: vec![Estimate::of_positive(&[value, value * 1.01, value * 0.99])],
-        };
-        let (low, high) = OF_RATIOS.ends([curve(1.03)].iter()).unwrap();
-        assert!(low <= 1.0 && low > 0.9 && high < 1.2, "{low} to {high}");
-        assert_eq!(OF_RATIOS.ends([].iter()), None);
-    }
-}

@@ -42,7 +42,7 @@ const OF_EFFICIENCY: Kind<'_> = Kind {
     tick: |value| short(&significant(value)),
 };
 
-pub(super) const OF_RATIOS: Kind<'_> = Kind {
+const OF_RATIOS: Kind<'_> = Kind {
     name: "comparison",
     title: "Ratios within blocks",
     caption: "Figure of one arm divided by that of its baseline in the same block, with 95 % intervals. Above 1 the arm does \

@@ -156,6 +156,7 @@ mod tests {
                     assert!(file.contains(part), "{name}, {part}: {file}");
                 }
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
+                assert_eq!(file.contains("class=\"axis\""), *name == "comparison", "a line at 1: {file}");
             }
             for (name, file) in
                 pictures.iter().filter(|(_, file)| shown == "fairness" && file.contains("<svg"))
@@ -195,11 +196,12 @@ mod tests {
         assert!(without.starts_with("Not drawn: only KVM"), "{without}");
         for record in &mut records {
             let place = record.placed();
-            let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
+            // A bin shows where its vCPU was for half of it or more.
+            let of_arm = if place.arm == "a" { "..wwhhrs" } else { "ssssssss" };
             let vcpus = record.per_vcpu.len();
             record.timeline = (place.block == 0).then(|| Timeline {
                 bin_ns: 500_000,
-                on_pcpu: vec!["9900".into(); vcpus],
+                on_pcpu: vec!["95400000".into(); vcpus],
                 off_pcpu: vec![of_arm.into(); vcpus],
             });
         }
@@ -209,12 +211,12 @@ mod tests {
         let file = found.svg.unwrap().file();
         for (words, times) in [
             ("<title>a: taken off, holding the lock</title>", 1),
+            ("<title>a: off, doing neither</title>", 1),
             ("<title>b: asleep</title>", 1),
             ("<title>b: taken off, holding the lock</title>", 0),
-            ("<title>a: on a pCPU</title>", 1),
-            (">2.00 ms</text>", 2),
-            // Two bins of four are one area.
-            ("h343.0v", 4 * 4),
+            (">4.00 ms</text>", 2),
+            // Two bins of eight are one area: on the pCPU, in the queue and holding, and of `b` on the pCPU alone.
+            ("h171.5v", 4 * (3 + 1)),
         ] {
             assert_eq!(file.matches(words).count(), times, "{words}: {file}");
         }

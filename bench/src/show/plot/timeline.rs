@@ -158,13 +158,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_shows_where_its_vcpu_was_most_of_the_time() {
-        let timeline =
-            Timeline { bin_ns: 500_000, on_pcpu: vec!["99400000".into()], off_pcpu: vec!["..wwhhrs".into()] };
-        assert_eq!(kinds(&timeline, 0), [0, 0, 2, 2, 1, 1, 3, 4]);
-    }
-
-    #[test]
     fn of_many_vcpus_the_map_shows_lost_holders_and_others_evenly() {
         let timeline = |vcpus: usize| Timeline {
             bin_ns: 500_000,
