@@ -80,11 +80,10 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 }
 
 /// The A/A pair, where there is one: its figures, and what they say.
-pub(crate) fn control(summary: &Summary) -> Option<[String; 2]> {
+pub(crate) fn control(summary: &Summary) -> Option<String> {
     let control = summary.control.as_ref()?;
-    let ratio = control.as_ratio();
     let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));
-    Some([format!("A/A pair ({}{setting}): {ratio} {}", control.arm, mark(control)), word.into()])
+    Some(format!("A/A pair ({}{setting}): {} {}, {word}", control.arm, control.as_ratio(), mark(control)))
 }
 
 /// How much was measured, and where.
@@ -287,7 +286,7 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
     }
     let mut notes = signs(summary);
     notes.extend(further_comparisons(summary));
-    notes.extend(control(summary).map(|words| words.join(", ")));
+    notes.extend(control(summary));
     notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
     Grid { header: header(summary), names_at: names_at(summary), groups, notes }
 }

@@ -191,7 +191,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
                 (fields(name, heads, &[1, 0, 2, heads.len() - 1], std::slice::from_ref(lines)))
             }
         }
-        @if let Some(words) = table::control(summary) { p { (words.join(", ")) } }
+        @if let Some(pair) = table::control(summary) { p { (pair) } }
     };
     (!tables.is_empty()).then_some(content)
 }

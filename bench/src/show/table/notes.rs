@@ -46,7 +46,7 @@ fn warning(line: &str) -> String {
 
 fn all(summary: &Summary, signs: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = signs.iter().flat_map(|sign| wrap(sign, 2)).collect();
-    lines.extend(control(summary).map(|words| words.join(", ")));
+    lines.extend(control(summary));
     lines.extend(checks(summary).iter().map(|line| coloured(FAINT, line)));
     for text in &summary.warnings {
         lines.extend(wrap(&format!("warning: {text}"), 2).iter().map(|line| warning(line)));
@@ -68,11 +68,8 @@ fn checks(summary: &Summary) -> Vec<String> {
 }
 
 fn brief(summary: &Summary, signs: &[String], (word, warnings): (&str, &[String])) -> Vec<String> {
-    // A mark says the same as its words, which are left out where there is no room.
-    let pair = control(summary).map(|words| match words.join(", ") {
-        whole if whole.chars().count() <= WIDTH => whole,
-        _ => clipped(wrap(&words[0], 2), 1).concat(),
-    });
+    // The words, at the end, say the same as the mark.
+    let pair = control(summary).map(|pair| clipped(wrap(&pair, 2), 1).concat());
     let least = usize::from(pair.is_some()) + usize::from(!warnings.is_empty()) + 1;
     let legend = legend(signs, MOST_LINES - least);
     let room = MOST_LINES - legend.len() - usize::from(pair.is_some()) - 1;
