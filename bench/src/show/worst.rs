@@ -300,15 +300,11 @@ fn files(map: &[Heat], most: f64) -> Markup {
     }
     let mut files: Vec<_> =
         lines.into_iter().map(|(file, lines)| (worst(lines.values().flatten()), file, lines)).collect();
-    // The worst file first; files without a figure last, folded.
+    // The worst file first; files without a figure last, and closed.
     files.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let cold = files.split_off(files.partition_point(|file| file.0 > f64::NEG_INFINITY));
     html! {
-        @for (_, file, lines) in &files { section.source { h3 { (file) } (file_map(file, lines, most)) } }
-        @if !cold.is_empty() {
-            details { summary { "Files without a figure: " (cold.len()) }
-                @for (_, file, lines) in &cold { section.source { h3 { (file) } (file_map(file, lines, most)) } }
-            }
+        @for (worst, file, lines) in &files {
+            details.source open[*worst > f64::NEG_INFINITY] { summary { h3 { (file) } } (file_map(file, lines, most)) }
         }
         @for (function, code) in &bare { section.source { h3 { (function) } div.code { @for heat in code { (instruction(heat, most)) } } } }
     }
@@ -423,7 +419,7 @@ mod tests {
         let source = Image::embedded_source(FILE).unwrap().lines().nth(69).unwrap();
         assert!(page.contains(source.trim().split(['<', '&', '"']).next().unwrap()), "{page}");
         assert!(page.contains("mov &lt;a&gt;, b") && !page.contains("mov <a>"), "escaped");
-        let heads = ["word.rs</h3>", "pv.rs</h3>", "Files without a figure: 1", "domain.rs</h3>"];
+        let heads = ["word.rs</h3>", "pv.rs</h3>", "<details class=\"source\"><", "domain.rs</h3>"];
         let order = heads.map(|head| page.find(head).expect(head));
         assert!(order.is_sorted(), "the worst file comes first: {order:?}");
         assert_eq!(page.matches("\u{22ee}").count(), 1, "what lies between is left out");
