@@ -1,6 +1,5 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
-mod chart;
 mod curves;
 mod phases;
 mod rows;
@@ -9,9 +8,10 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use crate::analysis::summary::{Setting, Summary};
+use crate::experiment::outline::OutlineAxis;
 use crate::record::Record;
 use crate::record::place::{Place, Role, slug};
-use crate::show::svg::Svg;
+use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 
 pub(crate) struct Picture {
     /// File name without its ending.
@@ -93,6 +93,53 @@ impl<'a> Data<'a> {
 /// Colour and marker of an arm: grey 0 is for what is no arm.
 fn series(arm: usize) -> usize {
     arm + 1
+}
+
+/// The title of a picture's axis.
+fn title_of(axis: &OutlineAxis) -> &str {
+    if axis.key == "ratio" { "vCPUs per pCPU" } else { &axis.key }
+}
+
+/// Height of a line of a key, and width of its sample.
+const LINE: f64 = 17.0;
+const SAMPLE: f64 = 34.0;
+/// Between the key and the edges of its picture.
+const MARGIN: f64 = 8.0;
+
+/// Names in columns.
+struct Key<'a> {
+    names: Vec<&'a str>,
+    column: f64,
+    columns: usize,
+}
+
+impl<'a> Key<'a> {
+    fn new(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let widest = names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
+        let column = SAMPLE + widest + 8.0;
+        let columns =
+            ((WIDTH - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
+        Self { names, column, columns }
+    }
+
+    fn height(&self) -> f64 {
+        self.names.len().div_ceil(self.columns) as f64 * LINE + 4.0
+    }
+
+    /// Draws each entry with `sample`, which is given the entry and the left end of its middle.
+    fn draw(&self, svg: &mut Svg, top: f64, sample: impl Fn(&mut Svg, usize, (f64, f64))) {
+        for (i, name) in self.names.iter().enumerate() {
+            let x = MARGIN + (i % self.columns) as f64 * self.column;
+            let y = top + (i / self.columns) as f64 * LINE;
+            sample(svg, i, (x, y + 8.0));
+            svg.text("", (x + SAMPLE - 6.0, y + 12.0), Anchor::Start, name);
+        }
+    }
+}
+
+fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
+    svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
 }
 
 /// All pictures that the data are enough for.

@@ -3,8 +3,7 @@
 //! All maps share one logarithmic scale of colours, so that they can be compared. A colour is never the only sign: each field
 //! has its number, hatching says that no difference is shown, and grey with a mark that the field is not valid.
 
-use super::chart::{Key, of_shade};
-use super::{Data, Picture, Setting};
+use super::{Data, Key, Picture, Setting, of_shade, title_of};
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
@@ -105,8 +104,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
             field(&mut svg, found, *end, (left, top + row as f64 * HEIGHT), (width - 2.0, HEIGHT - 2.0));
         }
     }
-    let of_x = if x.key == "ratio" { "vCPUs per pCPU" } else { x.key.as_str() };
-    svg.text("soft", (left + 2.0, top - 26.0), Anchor::Start, of_x);
+    svg.text("soft", (left + 2.0, top - 26.0), Anchor::Start, title_of(x));
     svg
 }
 

@@ -1,13 +1,10 @@
 //! Pictures with a row per setting and arm: names at the left, remarks at the right, and what is drawn between them. Use of the pCPUs'
-//! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs. Where nothing varies but the arms, estimates with
-//! their intervals.
+//! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chart::{Axes, Curve, Key, of_shade};
-use super::{Data, Picture, Setting, series};
+use super::{Data, Key, Picture, Setting, of_shade, series};
 use crate::analysis::pairs::sorted;
-use crate::analysis::statistics::Estimate;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
@@ -18,15 +15,18 @@ const HEADING: f64 = 24.0;
 /// Names that would take more of the picture than this stand above their rows.
 const MOST_FOR_NAMES: f64 = 0.3;
 
-struct Rows {
+pub(super) struct Rows {
     /// Ends of what is drawn.
-    left: f64,
-    right: f64,
+    pub(super) left: f64,
+    pub(super) right: f64,
     names_above: bool,
 }
 
 impl Rows {
-    fn new<'a, 'b>(names: impl Iterator<Item = &'a str>, remarks: impl Iterator<Item = &'b str>) -> Self {
+    pub(super) fn new<'a, 'b>(
+        names: impl Iterator<Item = &'a str>,
+        remarks: impl Iterator<Item = &'b str>,
+    ) -> Self {
         let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
         let names_above = names > WIDTH * MOST_FOR_NAMES;
@@ -35,12 +35,12 @@ impl Rows {
     }
 
     /// Height of one row.
-    fn pitch(&self) -> f64 {
+    pub(super) fn pitch(&self) -> f64 {
         if self.names_above { ROW + 15.0 } else { ROW }
     }
 
     /// The remarks' title, at the right.
-    fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
+    pub(super) fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
         svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
@@ -51,7 +51,7 @@ impl Rows {
     }
 
     /// Name and remark of the row whose top is `y`; returns the top of what is drawn.
-    fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
+    pub(super) fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
         let top = if self.names_above { y + 15.0 } else { y };
         if self.names_above {
             svg.text("", (self.left, y + 11.0), Anchor::Start, name);
@@ -313,45 +313,4 @@ fn remark(shares: &[f64]) -> String {
     };
     let jain = shares.len() as f64 / shares.iter().map(|share| share * share).sum::<f64>();
     format!("{}, {}x to {}x", significant(jain), significant(least), significant(most))
-}
-
-const TOP: f64 = 30.0;
-/// Between the ends of the scale and the first and last marker's middle.
-const MARGIN: f64 = 12.0;
-/// Least distance between two ticks.
-const TICK: f64 = 110.0;
-
-/// A row for each curve, also for those that have no point.
-pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
-    let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
-    let told = |it: Estimate| it.told(axes.kind.show, axes.kind.show);
-    let remarks: Vec<String> =
-        curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
-    let names = curves.iter().map(|curve| curve.name.as_str());
-    let rows = Rows::new(names, remarks.iter().map(String::as_str));
-    let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(height, axes.kind.y_title);
-    let x = axes.kind.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
-    for tick in x.ticks(((rows.right - rows.left) / TICK) as usize) {
-        let is_line = axes.kind.line().is_some_and(|at| (tick - at).abs() < 1e-9);
-        let class = if is_line { "axis" } else { "grid" };
-        svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
-        svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.kind.tick)(tick));
-    }
-    Rows::remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
-    let mut y = TOP;
-    for (curve, remark) in curves.iter().zip(&remarks) {
-        let middle = rows.row(&mut svg, y, &curve.name, remark) + 7.0;
-        let estimate = estimate(curve);
-        if let Some(interval) = estimate.as_ref().and_then(|it| it.interval) {
-            let style = format!("stroke:{}", colour(curve.series));
-            svg.line("bar", (x.at(interval.low), middle), (x.at(interval.high), middle), &style);
-        }
-        if let Some(estimate) = &estimate {
-            let tip = format!("{}: {remark}", curve.name);
-            svg.marker((x.at(estimate.hodges_lehmann), middle), curve.series, &tip);
-        }
-        y += rows.pitch();
-    }
-    svg
 }

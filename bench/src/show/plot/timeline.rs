@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::chart::{Key, of_shade};
-use super::{Data, Picture, Setting};
+use super::{Data, Key, Picture, Setting, of_shade};
 use crate::record::{Record, Timeline};
 use crate::show::svg::{Anchor, HELD, INK, SHADES, Svg, WIDTH};
 use crate::text::quantity::time_ns;
