@@ -102,77 +102,58 @@ const OF_RATIOS: Kind<'_> = Kind {
 };
 
 pub(super) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let panels = Panels::new(data);
     let has_fixed_work = data.summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());
     let (speed, figure) =
         if has_fixed_work { (OF_COMPLETION, COMPLETION) } else { (OF_THROUGHPUT, THROUGHPUT) };
-    let mut pictures = panels.pictures(&speed, |at| of_arms(data, at, true, figure));
-    pictures.extend(panels.pictures(&OF_EFFICIENCY, |at| of_arms(data, at, false, EFFICIENCY)));
+    let mut pictures = panels(data, &speed, |at| of_arms(data, at, true, figure));
+    pictures.extend(panels(data, &OF_EFFICIENCY, |at| of_arms(data, at, false, EFFICIENCY)));
     let asked = &data.summary.outline.comparisons;
     // The title says the measure, if all ratios are of one.
     let measure = asked.first().filter(|first| asked.iter().all(|it| it.of == first.of));
     let y_title = measure.map_or(OF_RATIOS.y_title.into(), |it| it.of.ratio_of());
     let of_ratios = Kind { y_title: &y_title, ..OF_RATIOS };
-    pictures.extend(panels.pictures(&of_ratios, |at| {
+    pictures.extend(panels(data, &of_ratios, |at| {
         asked.iter().enumerate().map(|(i, asked)| compared(data, at, (i, asked))).collect()
     }));
     pictures
 }
 
-/// Pictures of the same curves, one for each value of the other axes.
-struct Panels<'a> {
-    data: &'a Data<'a>,
-    /// The axis that the curves are drawn over; `None`: only the arms vary.
-    axis: Option<&'a OutlineAxis>,
-    /// Values of the other axes in each picture.
-    fixed: Vec<Setting>,
-}
-
-impl<'a> Panels<'a> {
-    /// Over the ratio if that varies, else over the axis that varies fastest.
-    fn new(data: &'a Data<'a>) -> Self {
-        let axes = &data.summary.outline.axes;
-        let varies = |axis: &&OutlineAxis| axis.values.len() > 1;
-        let ratio = axes.iter().find(|axis| axis.key == "ratio" && varies(axis));
-        let axis = ratio.or(axes.iter().rev().find(varies)).or(axes.last());
-        Self { data, axis, fixed: data.without(axis.map(|axis| &axis.key).as_slice()) }
-    }
-
-    /// Settings along the axis of a picture.
-    fn settings(&self, fixed: &Setting) -> Vec<Setting> {
-        let Some(axis) = self.axis else { return vec![fixed.clone()] };
-        let setting = |value: &String| {
-            let mut setting = fixed.clone();
+/// Draws the same curves in all pictures, one for each value of the other axes, on one scale.
+fn panels(data: &Data<'_>, kind: &Kind<'_>, curves: impl Fn(&[Setting]) -> Vec<Curve>) -> Vec<Picture> {
+    // Over the ratio if that varies, else over the axis that varies fastest. Rows, where there is nothing to draw a curve over.
+    let axes = &data.summary.outline.axes;
+    let varies = |axis: &&OutlineAxis| axis.values.len() > 1;
+    let ratio = axes.iter().find(|axis| axis.key == "ratio" && varies(axis));
+    let over = ratio.or(axes.iter().rev().find(varies));
+    let axis = over.or(axes.last());
+    let along = |fixed: &Setting| -> Vec<Setting> {
+        let Some(axis) = axis else { return vec![fixed.clone()] };
+        let mut setting = fixed.clone();
+        let at = |value: &String| {
             setting.insert(axis.key.clone(), value.clone());
-            setting
+            setting.clone()
         };
-        axis.values.iter().map(setting).collect()
-    }
-
-    /// Draws the same curves in all pictures, on one scale.
-    fn pictures(&self, kind: &Kind<'_>, curves: impl Fn(&[Setting]) -> Vec<Curve>) -> Vec<Picture> {
-        // Rows, where there is nothing to draw a curve over.
-        let over = self.axis.filter(|axis| axis.values.len() > 1);
-        let of_picture = |fixed: &Setting| {
-            let mut curves = curves(&self.settings(fixed));
-            // A row without a point says so; a curve without one cannot, and what is no arm need not.
-            let stays = |curve: &Curve| over.is_none() && curve.series > 0;
-            curves.retain(|curve| stays(curve) || curve.points.iter().any(Option::is_some));
-            curves
+        axis.values.iter().map(at).collect()
+    };
+    let of_picture = |fixed: &Setting| {
+        let mut curves = curves(&along(fixed));
+        // A row without a point says so; a curve without one cannot, and what is no arm need not.
+        let stays = |curve: &Curve| over.is_none() && curve.series > 0;
+        curves.retain(|curve| stays(curve) || curve.points.iter().any(Option::is_some));
+        curves
+    };
+    let fixed = data.without(axis.map(|axis| &axis.key).as_slice());
+    let curves: Vec<Vec<Curve>> = fixed.iter().map(of_picture).collect();
+    let Some(ends) = kind.ends(curves.iter().flatten()) else { return vec![] };
+    let picture = |(fixed, curves): (&Setting, &Vec<Curve>)| {
+        let (name, title) = data.named(kind.name, kind.title, fixed);
+        let svg = match over {
+            Some(axis) => draw(kind, axis, curves, ends),
+            None => draw_rows(kind, curves, ends),
         };
-        let curves: Vec<Vec<Curve>> = self.fixed.iter().map(of_picture).collect();
-        let Some(ends) = kind.ends(curves.iter().flatten()) else { return vec![] };
-        let picture = |(fixed, curves): (&Setting, &Vec<Curve>)| {
-            let (name, title) = self.data.named(kind.name, kind.title, fixed);
-            let svg = match over {
-                Some(axis) => draw(kind, axis, curves, ends),
-                None => draw_rows(kind, curves, ends),
-            };
-            Picture { name, title, caption: kind.caption.into(), svg: Some(svg) }
-        };
-        let drawn = self.fixed.iter().zip(&curves).filter(|(_, curves)| !curves.is_empty());
-        drawn.map(picture).collect()
-    }
+        Picture { name, title, caption: kind.caption.into(), svg: Some(svg) }
+    };
+    fixed.iter().zip(&curves).filter(|(_, curves)| !curves.is_empty()).map(picture).collect()
 }
 
 /// A curve for each arm, and one without any lock.
