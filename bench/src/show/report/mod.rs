@@ -138,16 +138,13 @@ fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
     let items = [
         ("experiment", summary.outline.experiment.clone()),
         ("begun", manifest.started.clone()),
-        ("measured", table::extent(summary)),
         ("CPU", or_unknown(&host.cpu_model)),
         ("kernel", or_unknown(&host.kernel)),
         ("KVM", or_unknown(&host.kvm_module)),
         ("seed", manifest.seed.to_string()),
         ("haltkick", host.haltkick_version.clone()),
     ];
-    html! {
-        dl.origin { @for (name, value) in items { div { dt { (name) } dd { (value) } } } }
-    }
+    facts("Origin", items.into_iter().map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// Warnings about figures, next to them.
