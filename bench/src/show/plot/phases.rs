@@ -110,24 +110,19 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
 
 /// The value of the row; of a think time also which share of the time is spent inside the lock, where that is one.
 fn row_name(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting, value: &String) -> String {
-    if frame.y.key != "think" {
-        return value.clone();
-    }
     let is_of_row = |setting: &&Setting| {
         setting.get(&frame.y.key) == Some(value) && fixed.iter().all(|(key, of)| setting.get(key) == Some(of))
     };
-    let settings = data.settings();
-    let runs =
-        settings.into_iter().filter(is_of_row).flat_map(|setting| data.runs(setting, &frame.asked.arm));
-    let mut shares: Vec<String> = runs
-        .map(|run| ["hold_ns", "think_ns"].map(|name| run.settings.count(name) as f64))
-        .map(|[hold, think]| hold / (hold + think).max(1.0))
-        .map(|share| format!("{} %", short(&significant(share * 100.0))))
-        .collect();
-    shares.dedup();
-    match &shares[..] {
-        [share] => format!("{value} ({share} in the lock)"),
-        _ => value.clone(),
+    // Sections whose length differs along a row have no share in common.
+    let has_share = frame.y.key == "think" && frame.x.key != "hold";
+    let settings = data.settings().into_iter().filter(|setting| has_share && is_of_row(setting));
+    match settings.flat_map(|setting| data.runs(setting, &frame.asked.arm)).next() {
+        Some(run) => {
+            let [hold, think] = ["hold_ns", "think_ns"].map(|name| run.settings.count(name) as f64);
+            let share = hold / (hold + think).max(1.0) * 100.0;
+            format!("{value} ({} % in the lock)", short(&significant(share)))
+        }
+        None => value.clone(),
     }
 }
 

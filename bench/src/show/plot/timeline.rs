@@ -64,18 +64,11 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     }
     let at = Some(data.name(setting)).filter(|name| !name.is_empty()).map(|name| format!(" at {name}"));
     let at = at.unwrap_or_default();
-    let vcpus = longest.on_pcpu.len();
-    let some = if vcpus > MOST_ROWS {
-        format!(
-            " Of {vcpus} vCPUs {MOST_ROWS} are shown: those that were off longest while they held a lock, and others from all over."
-        )
-    } else {
-        String::new()
-    };
     let caption = format!(
         "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. Each \
          field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \
-         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions.{some}"
+         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions. Of more than {MOST_ROWS} vCPUs those are \
+         shown that were off longest while they held a lock, and others from all over."
     );
     Some(Picture { name, title, caption, svg: Some(svg) })
 }
