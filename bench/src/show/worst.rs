@@ -1,7 +1,7 @@
 //! The answer of `haltkick worst`, in words and as a table. As a report, which needs no script: the ranked lines, and a map of the lock's
 //! source, coloured by what a preemption costs at each line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anstyle::Style;
@@ -213,9 +213,7 @@ pub(crate) fn replayed_json(
 const MAP_STYLE: &str = include_str!("worst/page.css");
 const ROWS: usize = 15;
 /// Lines shown before and after those that have code.
-const AROUND: usize = 2;
-/// Lines between two stretches of code that are left out if there are more.
-const MOST_BETWEEN: usize = 6;
+const AROUND: usize = 3;
 const SHADES: f64 = 9.0;
 
 /// The page of `answer`, with a map of all instructions of the lock's functions.
@@ -317,34 +315,21 @@ fn worst<'a>(code: impl Iterator<Item = &'a &'a Heat>) -> f64 {
 
 fn file_map(file: &str, lines: &BTreeMap<usize, OfLine<'_>>, most: f64) -> Markup {
     let text: Vec<&str> = Image::embedded_source(file).map(|text| text.lines().collect()).unwrap_or_default();
-    let stretches = stretches(lines.keys().copied(), text.len());
+    let around =
+        |line: &usize| line.saturating_sub(AROUND).max(1)..=(line + AROUND).min(text.len().max(*line));
+    let shown: BTreeSet<usize> = lines.keys().flat_map(around).collect();
     html! {
         div.code role="region" aria-label=(file) tabindex="0" {
-            @for (index, stretch) in stretches.into_iter().enumerate() {
-                @if index > 0 { div.gap { "\u{22ee}" } }
-                @for number in stretch {
-                    @let source = text.get(number.wrapping_sub(1)).copied().unwrap_or_default();
-                    @match lines.get(&number) {
-                        Some(code) => (line((file, number), source, code, most)),
-                        None => div.line { span.figure {} span.number { (number) } code { (source) } },
-                    }
+            @for number in &shown {
+                @if shown.first() != Some(number) && !shown.contains(&(number - 1)) { div.gap { "\u{22ee}" } }
+                @let source = text.get(number - 1).copied().unwrap_or_default();
+                @match lines.get(number) {
+                    Some(code) => (line((file, *number), source, code, most)),
+                    None => div.line { span.figure {} span.number { (number) } code { (source) } },
                 }
             }
         }
     }
-}
-
-/// Ranges of lines to show, for lines that have code.
-fn stretches(coded: impl Iterator<Item = usize>, length: usize) -> Vec<std::ops::RangeInclusive<usize>> {
-    let mut stretches: Vec<std::ops::RangeInclusive<usize>> = Vec::new();
-    for line in coded {
-        let (start, end) = (line.saturating_sub(AROUND).max(1), (line + AROUND).min(length.max(line)));
-        match stretches.last_mut() {
-            Some(last) if start <= *last.end() + MOST_BETWEEN => *last = *last.start()..=end,
-            _ => stretches.push(start..=end),
-        }
-    }
-    stretches
 }
 
 fn line((file, number): (&str, usize), source: &str, code: &[&Heat], most: f64) -> Markup {
