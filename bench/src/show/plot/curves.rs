@@ -3,7 +3,7 @@
 //! estimates with their intervals.
 
 use super::rows::Rows;
-use super::{Data, Key, Picture, Setting, phases, series, title_of};
+use super::{Data, Key, Picture, Setting, series, title_of};
 use crate::analysis::statistics::Estimate;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::figures::{COMPLETION, EFFICIENCY, THROUGHPUT};
@@ -26,7 +26,6 @@ struct Kind<'a> {
     /// Values that the axis has in any case. An axis with a 0 is linear, and others are logarithmic.
     always: &'a [f64],
     show: fn(f64) -> String,
-    tick: fn(f64) -> String,
 }
 
 impl Kind<'_> {
@@ -64,7 +63,6 @@ const OF_THROUGHPUT: Kind<'_> = Kind {
     y_title: "acquisitions per second",
     always: &[],
     show: si,
-    tick: |value| short(&si(value)),
 };
 
 const OF_COMPLETION: Kind<'_> = Kind {
@@ -76,7 +74,6 @@ const OF_COMPLETION: Kind<'_> = Kind {
     y_title: "time to completion",
     always: &[],
     show: time_ns,
-    tick: |value| short(&time_ns(value)),
 };
 
 const OF_EFFICIENCY: Kind<'_> = Kind {
@@ -87,7 +84,6 @@ const OF_EFFICIENCY: Kind<'_> = Kind {
     y_title: "efficiency",
     always: &[0.0, 1.0],
     show: significant,
-    tick: |value| short(&significant(value)),
 };
 
 const OF_RATIOS: Kind<'_> = Kind {
@@ -98,7 +94,6 @@ const OF_RATIOS: Kind<'_> = Kind {
     y_title: "ratio, above 1 is better",
     always: &[1.0],
     show: |value| format!("{}x", factor(value)),
-    tick: phases::ratio,
 };
 
 pub(super) fn pictures(data: &Data<'_>) -> Vec<Picture> {
@@ -195,7 +190,7 @@ fn draw(kind: &Kind<'_>, axis: &OutlineAxis, curves: &[Curve], ends: (f64, f64))
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
     for tick in y.ticks(7) {
         svg.line("grid", (LEFT, y.at(tick)), (right, y.at(tick)), "");
-        svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(kind.tick)(tick));
+        svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &short(&(kind.show)(tick)));
     }
     if let Some(at) = kind.line() {
         svg.line("axis", (LEFT, y.at(at)), (right, y.at(at)), "stroke-dasharray:4 3");
@@ -249,7 +244,7 @@ fn draw_rows(kind: &Kind<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         let is_line = kind.line().is_some_and(|at| (tick - at).abs() < 1e-9);
         let class = if is_line { "axis" } else { "grid" };
         svg.line(class, (x.at(tick), ROWS - 6.0), (x.at(tick), height - 8.0), "");
-        svg.text("soft", (x.at(tick), ROWS - 12.0), Anchor::Middle, &(kind.tick)(tick));
+        svg.text("soft", (x.at(tick), ROWS - 12.0), Anchor::Middle, &short(&(kind.show)(tick)));
     }
     Rows::remarks_title(&mut svg, ROWS - 12.0, "with 95 % interval");
     let mut y = ROWS;

@@ -164,8 +164,8 @@ fn field(
 /// Size of the intervals' texts, `.small` in the style.
 const SMALL: f64 = 10.0;
 
-pub(super) fn ratio(value: f64) -> String {
-    format!("{}x", short(&factor(value)))
+fn ratio(value: f64) -> String {
+    short(&format!("{}x", factor(value)))
 }
 
 /// `1/50x`, `50x`.
