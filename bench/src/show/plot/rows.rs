@@ -44,12 +44,6 @@ impl Rows {
         svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
-    /// A setting's name; returns the top of its first row.
-    fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
-        svg.text("title", (8.0, y + 16.0), Anchor::Start, name);
-        y + HEADING
-    }
-
     /// Name and remark of the row whose top is `y`; returns the top of what is drawn.
     pub(super) fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
         let top = if self.names_above { y + 15.0 } else { y };
@@ -97,7 +91,8 @@ fn picture(
     above(&mut svg, &rows, height);
     let mut y = top;
     for (setting, of_setting) in &settings {
-        y = rows.heading(&mut svg, y, &data.name(setting));
+        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
+        y += HEADING;
         for (arm, name, (content, remark)) in of_setting {
             let at = rows.row(&mut svg, y, name, remark);
             draw(&mut svg, &rows, (*arm, name.as_str(), content.as_slice()), at);
@@ -186,23 +181,20 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
-    let offered: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.pcpus() as f64).sum();
-    let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
-    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / offered;
-    let (hold, think) =
-        (sum(held_on_cpu_ns), sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64));
-    let wait = (on_cpu / offered - hold - think).max(0.0);
+    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>();
+    let offered = sum(|run| run.amount(WINDOW) * run.settings.pcpus() as f64);
+    // Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
+    let hold = sum(|run| {
+        let held = run.amount("hold_mean_ns") * run.amount("hold_count");
+        (held - run.amount("preempted_holder_ns")).max(0.0)
+    }) / offered;
+    let think = sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64) / offered;
+    let wait = (sum(on_cpu_ns) / offered - hold - think).max(0.0);
     let rest = (1.0 - hold - think - wait).max(0.0);
-    let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
+    let window = sum(|run| run.amount(WINDOW) * run.settings.count("locks") as f64);
     let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
     let remark = held_off.map_or("not known".into(), |ns| percent(ns / window));
     (offered > 0.0).then(|| (vec![hold, wait, think, rest], remark))
-}
-
-/// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
-fn held_on_cpu_ns(run: &Record) -> f64 {
-    let held = run.amount("hold_mean_ns") * run.amount("hold_count");
-    (held - run.amount("preempted_holder_ns")).max(0.0)
 }
 
 /// Time of all vCPUs on a pCPU, or the process's CPU time where that is not measured.
