@@ -82,8 +82,8 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 /// The A/A pair, where there is one: its figures, and what they say.
 pub(crate) fn control(summary: &Summary) -> Option<String> {
     let control = summary.control.as_ref()?;
-    let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));
-    Some(format!("A/A pair ({}{setting}): {} {}, {word}", control.arm, control.as_ratio(), mark(control)))
+    let (setting, [ratio, verdict]) = (words(", ", &control.setting), told(control));
+    Some(format!("A/A pair ({}{setting}): {}, {}", control.arm, ratio.text, verdict.text))
 }
 
 /// How much was measured, and where.
@@ -134,14 +134,26 @@ fn of_headline(summary: &Summary, setting: &Setting, arm: &str, figure: Option<&
     let is_of_line = |it: &&Comparison| {
         it.name == first.name && it.arm == arm && it.setting == *setting && it.of.figure() == figure
     };
-    Some(summary.comparisons.iter().find(is_of_line).map_or(Field::new(""), of_comparison))
+    let found = summary.comparisons.iter().find(is_of_line).map(told);
+    Some(found.map_or(Field::new(""), |[ratio, _]| ratio))
 }
 
-fn of_comparison(comparison: &Comparison) -> Field {
-    let word =
-        comparison.sensitivity.as_ref().map_or(String::new(), |it| format!(" {}", it.robustness.word()));
-    let style = if comparison.depends_on_guesses() { FAINT } else { style_of(comparison.verdict) };
-    Field { text: format!("{} {}{word}", comparison.as_ratio(), mark(comparison)), style }
+/// The ratio of a comparison, and its verdict in words, both with what is known of its dependence on guesses.
+fn told(comparison: &Comparison) -> [Field; 2] {
+    let guesses = comparison.sensitivity.as_ref();
+    let robust = guesses.map_or(String::new(), |it| format!(" {}", it.robustness.word()));
+    let on_others =
+        guesses.map_or(String::new(), |it| format!(", {} ({} machines like it)", it.word(), it.points));
+    let style = match comparison.verdict {
+        _ if comparison.depends_on_guesses() => FAINT,
+        Verdict::Faster => FASTER,
+        Verdict::Slower => SLOWER,
+        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
+        Verdict::NotValid => FAINT,
+    };
+    let ratio = format!("{} {}{robust}", comparison.as_ratio(), mark(comparison));
+    let verdict = format!("{}{on_others}", comparison.verdict.word(&comparison.of));
+    [ratio, verdict].map(|text| Field { text, style })
 }
 
 /// The sign of its verdict; where no difference is shown, with the least that could have been.
@@ -154,39 +166,15 @@ fn mark(comparison: &Comparison) -> String {
     }
 }
 
-fn style_of(verdict: Verdict) -> Style {
-    match verdict {
-        Verdict::Faster => FASTER,
-        Verdict::Slower => SLOWER,
-        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
-        Verdict::NotValid => FAINT,
-    }
-}
-
-/// Comparisons beyond the first, which has a column of its own.
+/// Comparisons beyond the first, which has a column of its own, and those of which it is known whether they depend on guesses.
 fn further_comparisons(summary: &Summary) -> Vec<String> {
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
-    let further = summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first);
-    let line = |comparison: &Comparison| {
-        let ratio = comparison.as_ratio();
-        let word = comparison.verdict.word(&comparison.of);
-        format!(
-            "{}{}: {ratio} {}, {word}",
-            comparison.name,
-            words(", ", &comparison.setting),
-            mark(comparison)
-        )
+    let is_further = |it: &&Comparison| Some(it.name.as_str()) != first || it.sensitivity.is_some();
+    let line = |it: &Comparison| {
+        let [ratio, verdict] = told(it);
+        format!("{}{}: {}, {}", it.name, words(", ", &it.setting), ratio.text, verdict.text)
     };
-    further.map(line).chain(on_guesses(summary)).collect()
-}
-
-/// Guesses that a comparison depends on, where that was asked.
-fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
-    summary.comparisons.iter().filter_map(|comparison| {
-        let sensitivity = comparison.sensitivity.as_ref()?;
-        let (name, setting) = (&comparison.name, words(", ", &comparison.setting));
-        Some(format!("{name}{setting}: {} ({} machines like it)", sensitivity.word(), sensitivity.points))
-    })
+    summary.comparisons.iter().filter(is_further).map(line).collect()
 }
 
 fn plus_minus(estimate: &Estimate) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Field, Line, layout, of_comparison, style_of};
+use super::{Field, Line, layout, told};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Setting, words};
@@ -110,11 +110,8 @@ pub(crate) fn cells<'a>(cells: impl Iterator<Item = &'a Comparison> + Clone) -> 
     let line = |cell: &Comparison| {
         let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
         let measure = has_figures.then(|| String::from(cell.of.clone()));
-        let guesses = cell.sensitivity.as_ref().map_or(String::new(), |it| format!(", {}", it.word()));
-        let verdict = cell.verdict.word(&cell.of).to_owned() + &guesses;
         let names = [words("", &cell.setting), cell.arm.clone(), baseline.into()];
-        let fields = names.into_iter().chain(measure).map(Field::new);
-        fields.chain([of_comparison(cell), Field { text: verdict, style: style_of(cell.verdict) }]).collect()
+        names.into_iter().chain(measure).map(Field::new).chain(told(cell)).collect()
     };
     (header.map(String::from).collect(), cells.map(line).collect())
 }
