@@ -144,8 +144,8 @@ fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let preemptions = rows::stacked(data, &rows::PREEMPTIONS);
-    let others = [rows::time(data), preemptions, rows::strips(data), timeline::map(data)];
+    let [preemptions, fairness] = [&rows::PREEMPTIONS, &rows::FAIRNESS].map(|it| rows::picture(data, it));
+    let others = [rows::time(data), preemptions, fairness, timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }

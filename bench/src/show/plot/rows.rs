@@ -64,44 +64,6 @@ fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     texts.map(text_width).fold(0.0, f64::max)
 }
 
-/// A picture with a row for each setting and arm of whose runs `of` makes something, with a remark at the right; none without any. `above`
-/// draws what stands above the rows, of which the first begins at `top`, and is given the height of all.
-fn picture(
-    data: &Data<'_>,
-    (top, label): (f64, &str),
-    of: impl Fn(&[&Record]) -> Option<Bar>,
-    above: impl FnOnce(&mut Svg, &Rows, f64),
-    draw: impl Fn(&mut Svg, &Rows, (usize, &str, &[f64]), f64),
-) -> Option<Svg> {
-    let at = |setting: &Setting| {
-        let arms = data.arms().iter().enumerate();
-        let rows = arms.filter_map(|(arm, name)| Some((arm, name, of(data.runs(setting, name))?)));
-        rows.collect::<Vec<_>>()
-    };
-    let settings: Vec<_> = data.settings().into_iter().map(|setting| (setting, at(setting))).collect();
-    let all = || settings.iter().flat_map(|(_, rows)| rows);
-    let count = all().count();
-    if count == 0 {
-        return None;
-    }
-    let names = data.arms().iter().map(String::as_str);
-    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
-    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(height, label);
-    above(&mut svg, &rows, height);
-    let mut y = top;
-    for (setting, of_setting) in &settings {
-        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
-        y += HEADING;
-        for (arm, name, (content, remark)) in of_setting {
-            let at = rows.row(&mut svg, y, name, remark);
-            draw(&mut svg, &rows, (*arm, name.as_str(), content.as_slice()), at);
-            y += rows.pitch();
-        }
-    }
-    Some(svg)
-}
-
 /// Shades of what vCPUs do, the same in all pictures.
 const HOLDING: &str = SHADES[0];
 const FIRST: &str = SHADES[1];
@@ -114,8 +76,8 @@ pub(super) struct Chart {
     title: &'static str,
     caption: &'static str,
     label: &'static str,
-    /// Name and shade of each part.
-    parts: [(&'static str, &'static str); 4],
+    /// Name and shade of each part of a bar; none: a row has a dot for each vCPU.
+    parts: &'static [(&'static str, &'static str)],
     remark_title: &'static str,
     bar: fn(&[&Record]) -> Option<Bar>,
 }
@@ -127,7 +89,7 @@ const TIME: Chart = Chart {
               the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
               window in which the lock's holder was preempted.",
     label: "Where the time of the pCPUs went",
-    parts: [
+    parts: &[
         ("holding the lock", HOLDING),
         ("waiting on the pCPU", WAITING),
         ("thinking", WORKING),
@@ -143,7 +105,7 @@ pub(super) const PREEMPTIONS: Chart = Chart {
     caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
               vCPUs want a pCPU.",
     label: "What vCPUs were doing when they were taken off their pCPU",
-    parts: [
+    parts: &[
         ("holding the lock", HOLDING),
         ("first in the queue", FIRST),
         ("waiting", WAITING),
@@ -176,7 +138,7 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     });
     match reason {
         Some(reason) => Some(Picture::not_drawn(TIME.name.into(), TIME.title.into(), reason)),
-        None => stacked(data, &TIME),
+        None => picture(data, &TIME),
     }
 }
 
@@ -213,68 +175,84 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
     (!runs.is_empty()).then(|| (shares, count((total / (window_ns / 1e9)) as u64)))
 }
 
-/// One bar per setting and arm; none if no arm has one.
-pub(super) fn stacked(data: &Data<'_>, chart: &Chart) -> Option<Picture> {
-    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
-    let top = key.height() + 22.0;
-    let above = |svg: &mut Svg, _: &Rows, _: f64| {
-        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
-        Rows::remarks_title(svg, top - 4.0, chart.remark_title);
-    };
-    let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &[f64]), y: f64| {
-        const HEIGHT: f64 = 13.0;
-        let mut x = rows.left;
-        for (share, (part, shade)) in shares.iter().zip(chart.parts) {
-            let part_width = (share * (rows.right - rows.left)).min(rows.right - x).max(0.0);
-            let tip = format!("{arm}: {part} {}", percent(*share));
-            if part_width > 0.05 {
-                svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
-            }
-            x += part_width;
-        }
-    };
-    let svg = Some(picture(data, (top, chart.label), chart.bar, above, draw)?);
-    let Chart { name, title, caption, .. } = chart;
-    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
-}
-
-const STRIPS: f64 = 44.0;
-/// Dots per strip: more would overlap anyway.
+/// Where dots begin.
+const DOTS: f64 = 44.0;
+/// Dots per row: more would overlap anyway.
 const MOST_DOTS: usize = 128;
 /// Dots beyond this multiple of the fair share are drawn there.
 const FARTHEST: f64 = 4.0;
 
-/// How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
-pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
-    let of = |runs: &[&Record]| {
+pub(super) const FAIRNESS: Chart = Chart {
+    name: "fairness",
+    title: "Fairness",
+    caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
+              gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
+              beyond.",
+    label: "Acquisitions of each vCPU over its fair share",
+    parts: &[],
+    remark_title: "Jain, least and most busy vCPU",
+    bar: |runs| {
         let shares = shares(runs);
         let remark = remark(&shares);
         (!runs.is_empty()).then_some((shares, remark))
+    },
+};
+
+/// One row per setting and arm; none if no arm has one.
+pub(super) fn picture(data: &Data<'_>, chart: &Chart) -> Option<Picture> {
+    let at = |setting: &Setting| {
+        let arms = data.arms().iter().enumerate();
+        let rows = arms.filter_map(|(arm, name)| Some((arm, name, (chart.bar)(data.runs(setting, name))?)));
+        rows.collect::<Vec<_>>()
     };
-    let scale = |rows: &Rows| Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
-    let above = |svg: &mut Svg, rows: &Rows, height: f64| {
-        let x = scale(rows);
-        for tick in x.ticks(5) {
-            svg.line("grid", (x.at(tick), STRIPS - 8.0), (x.at(tick), height - 8.0), "");
-            svg.text("soft", (x.at(tick), STRIPS - 14.0), Anchor::Middle, &format!("{tick}x"));
+    let settings: Vec<_> = data.settings().into_iter().map(|setting| (setting, at(setting))).collect();
+    let all = || settings.iter().flat_map(|(_, rows)| rows);
+    let count = all().count();
+    if count == 0 {
+        return None;
+    }
+    let names = data.arms().iter().map(String::as_str);
+    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
+    let are_dots = chart.parts.is_empty();
+    let (title, top) = if are_dots { (12.0, DOTS) } else { (key.height() + 18.0, key.height() + 22.0) };
+    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
+    let mut svg = Svg::new(height, chart.label);
+    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
+    Rows::remarks_title(&mut svg, title, chart.remark_title);
+    let x = Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
+    for tick in x.ticks(5).into_iter().filter(|_| are_dots) {
+        svg.line("grid", (x.at(tick), DOTS - 8.0), (x.at(tick), height - 8.0), "");
+        svg.text("soft", (x.at(tick), DOTS - 14.0), Anchor::Middle, &format!("{tick}x"));
+    }
+    let mut y = top;
+    for (setting, of_setting) in &settings {
+        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
+        y += HEADING;
+        for (arm, name, (content, remark)) in of_setting {
+            let at = rows.row(&mut svg, y, name, remark);
+            bar(&mut svg, &rows, (name, content, chart.parts), at);
+            for share in thinned(content).into_iter().filter(|_| are_dots) {
+                svg.dot((x.at(share), at + 7.0), &colour(series(*arm)));
+            }
+            y += rows.pitch();
         }
-        Rows::remarks_title(svg, 12.0, "Jain, least and most busy vCPU");
-    };
-    let dots = |svg: &mut Svg, rows: &Rows, (arm, _, shares): (usize, &str, &[f64]), top: f64| {
-        for share in thinned(shares) {
-            svg.dot((scale(rows).at(share), top + 7.0), &colour(series(arm)));
+    }
+    let Chart { name, title, caption, .. } = chart;
+    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg: Some(svg) })
+}
+
+/// The shares of these parts, side by side.
+fn bar(svg: &mut Svg, rows: &Rows, (arm, shares, parts): (&str, &[f64], &[(&str, &str)]), y: f64) {
+    const HEIGHT: f64 = 13.0;
+    let mut x = rows.left;
+    for (share, (part, shade)) in shares.iter().zip(parts) {
+        let width = (share * (rows.right - rows.left)).min(rows.right - x).max(0.0);
+        if width > 0.05 {
+            svg.rectangle((x, y + 1.0), width, HEIGHT, shade, &format!("{arm}: {part} {}", percent(*share)));
         }
-    };
-    let svg = picture(data, (STRIPS, "Acquisitions of each vCPU over its fair share"), of, above, dots)?;
-    Some(Picture {
-        name: "fairness".into(),
-        title: "Fairness".into(),
-        caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
-                  gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
-                  beyond."
-            .into(),
-        svg: Some(svg),
-    })
+        x += width;
+    }
 }
 
 /// Acquisitions of each vCPU over the mean, all runs together; empty if there were none.
