@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use haltkick_vmm::Image;
 use haltkick_vmm::worst::Effect;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use serde_json::json;
 
 use crate::analysis::worst::{Coverage, Heat, Parts, Row, Set, Worst, short};
-use crate::show::report::{head, scrolled};
+use crate::show::report::{scrolled, whole};
 use crate::show::table::{Field, Line, layout};
 use crate::text::exit::Result;
 use crate::text::output::to_json;
@@ -221,27 +221,20 @@ pub(crate) fn page(answer: &Worst, map: &[Heat]) -> String {
     let form = if answer.pv { ", pv on" } else { "" };
     let title = format!("{}{form}: what a preemption costs", answer.lock);
     let most = map.iter().filter_map(|heat| heat.lost).fold(0.0, f64::max);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(&title, MAP_STYLE))
-            body { main {
-                h1 { (title) }
-                p.finding { (verdict(answer)) "." }
-                ul { @for note in notes(answer) { li { (note) } } }
-                @for broken in &answer.broken {
-                    p.broken { b { "Broken " } "at " (broken.place.lines()) ": " (broken.what) " (" (broken.replay) ")" }
-                }
-                h2 { "The worst lines" }
-                (scrolled("The worst lines", &ranked(&answer.rows)))
-                @if !answer.sets.is_empty() { h2 { "Several at once" } @for found in &answer.sets { pre { (set(found)) } } }
-                h2 { "Map of the source" }
-                (key(most))
-                (files(map, most))
-            } }
+    let content = html! {
+        p.finding { (verdict(answer)) "." }
+        ul { @for note in notes(answer) { li { (note) } } }
+        @for broken in &answer.broken {
+            p.broken { b { "Broken " } "at " (broken.place.lines()) ": " (broken.what) " (" (broken.replay) ")" }
         }
+        h2 { "The worst lines" }
+        (scrolled("The worst lines", &ranked(&answer.rows)))
+        @if !answer.sets.is_empty() { h2 { "Several at once" } @for found in &answer.sets { pre { (set(found)) } } }
+        h2 { "Map of the source" }
+        (key(most))
+        (files(map, most))
     };
-    page.into_string() + "\n"
+    whole(&title, MAP_STYLE, &content)
 }
 
 fn ranked(rows: &[Row]) -> Markup {

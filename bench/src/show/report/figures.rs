@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::headed;
+use super::scrolled;
 use crate::analysis::findings::setting_name;
 use crate::analysis::summary::{Setting, Summary};
 use crate::record::Record;
@@ -73,7 +73,7 @@ fn fields(name: &str, heads: &[Head], named: &[usize], groups: &[Vec<Line>]) -> 
             }
         }
     };
-    headed(name, &titles, &rows)
+    scrolled(name, &html! { table { thead { tr { (titles) } } tbody { (rows) } } })
 }
 
 /// Everything that was printed, compared or not.

@@ -24,42 +24,37 @@ pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -
     let mut pictures = plot::pictures(&Data::new(summary, records));
     let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
     let sections = sections((manifest, summary, records), &pictures);
-    let title = &summary.outline.title;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(title, svg::STYLE))
-            body {
-                a.skip href="#findings" { "To the findings" }
-                main {
-                    h1 { (title) }
-                    (headline(summary, first.as_ref()))
-                    (contents(&sections))
-                    @for (id, title, content) in &sections {
-                        section id=(id) aria-labelledby={ (id) "-title" } {
-                            h2 id={ (id) "-title" } { (title) }
-                            (content)
-                        }
-                    }
-                }
+    let content = html! {
+        a.skip href="#findings" { "To the findings" }
+        (headline(summary, first.as_ref()))
+        (contents(&sections))
+        @for (id, title, content) in &sections {
+            section id=(id) aria-labelledby={ (id) "-title" } {
+                h2 id={ (id) "-title" } { (title) }
+                (content)
             }
         }
     };
-    page.into_string() + "\n"
+    whole(&summary.outline.title, svg::STYLE, &content)
 }
 
-/// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
-pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta http-equiv="Content-Security-Policy" content=(POLICY);
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            title { (title) }
-            style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+/// A page that loads nothing from elsewhere. `style` follows the style of all pages.
+pub(in crate::show) fn whole(title: &str, style: &str, content: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+            }
+            body { main { h1 { (title) } (content) } }
         }
-    }
+    };
+    page.into_string() + "\n"
 }
 
 /// The beginning of the page: a sentence, and the picture that shows it.
@@ -126,10 +121,6 @@ fn drawn(picture: &Picture) -> Markup {
 /// A table that may be wider than the window: it scrolls for itself, by keys as well, and its edges show that there is more.
 pub(in crate::show) fn scrolled(name: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
-}
-
-fn headed(name: &str, heads: &Markup, rows: &Markup) -> Markup {
-    scrolled(name, &html! { table { thead { tr { (heads) } } tbody { (rows) } } })
 }
 
 fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
