@@ -180,30 +180,26 @@ fn findings(summary: &Summary) -> Markup {
     }
 }
 
+/// Rules by which figures are made.
+const RULES: [&str; 5] = [
+    "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift from block to \
+     block cancels.",
+    "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below six blocks). A \
+     difference is called one, by marks and findings alike, only if the interval excludes 1 and withstands Holm's correction over \
+     all settings of its comparison. The intervals themselves are not corrected.",
+    "A ratio is not valid if more than 29 % of its pairs have an invalid run, and counts in no finding. Every record has the \
+     warnings that make a run invalid.",
+    "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / hold.",
+    "Outliers and drift are marked, never removed. Every run is in runs.jsonl.",
+];
+
 fn method() -> Markup {
-    let rules = html! {
-        ul {
-            li {
-                "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift \
-                 from block to block cancels."
-            }
-            li {
-                "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
-                 six blocks). A difference is called one, by marks and findings alike, only if the interval excludes 1 and \
-                 withstands Holm's correction over all settings of its comparison. The intervals themselves are not corrected."
-            }
-            li {
-                "A ratio is not valid if more than 29 % of its pairs have an invalid run, and counts in no finding. Every record \
-                 has the warnings that make a run invalid."
-            }
-            li {
-                "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / \
-                 hold."
-            }
-            li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
+    html! {
+        details {
+            summary { "Blocks, estimates, validity and the ideal" }
+            ul { @for rule in RULES { li { (rule) } } }
         }
-    };
-    html! { details { summary { "Blocks, estimates, validity and the ideal" } (rules) } }
+    }
 }
 
 /// The files that each arm booted.
