@@ -200,11 +200,11 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
 pub(super) fn published(summary: &Summary) -> Option<Markup> {
     let content = html! {
         @for row in &summary.published {
-            @let [there, here] = published::figures(row);
+            @let [figures, conditions] = published::told(row);
             details {
-                summary { (row.published.name) ": published " (there) ", ours " (here) ": " strong { (row.agreement.word()) } }
+                summary { (figures) }
+                p { (conditions) }
                 p { (published::reasons(&summary.outline.experiment, row)) }
-                p { "Control: " (published::control(row)) }
             }
         }
     };
