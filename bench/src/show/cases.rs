@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::ValueEnum;
 
+use crate::show::svg::escape;
 use crate::text::exit::Result;
 use crate::text::output;
 
@@ -136,20 +137,14 @@ fn in_line(name: &str) -> String {
 
 /// Text inside an attribute of XML, which takes few control characters, and these as references.
 fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\t' | '\n' | '\r' => safe += &format!("&#{};", u32::from(letter)),
-            '\u{fffe}' | '\u{ffff}' => safe.extend(letter.escape_unicode()),
-            letter if letter.is_control() => safe.extend(letter.escape_unicode()),
-            letter => safe.push(letter),
+    let letter = |letter: char| match letter {
+        '\t' | '\n' | '\r' => format!("&#{};", u32::from(letter)),
+        letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => {
+            letter.escape_unicode().to_string()
         }
-    }
-    safe
+        letter => letter.into(),
+    };
+    escape(text).chars().map(letter).collect()
 }
 
 #[cfg(test)]

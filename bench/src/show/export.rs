@@ -77,10 +77,12 @@ pub(super) fn markdown(summary: &Summary) -> String {
     let grid = table::grid(summary);
     let mut text = format!("### {}\n\n{}\n\n", escape(&summary.outline.title), table::extent_line(summary));
     let line = |fields: Vec<String>| format!("| {} |\n", fields.join(" | "));
-    let escaped = |fields: &Vec<String>| line(fields.iter().map(|field| escape(field)).collect());
     let alignment = (0..grid.header.len()).map(|i| if i <= grid.names_at { "---" } else { "---:" });
-    text += &(escaped(&grid.header) + &line(alignment.map(String::from).collect()));
-    grid.lines.iter().for_each(|fields| text += &escaped(fields));
+    text += &line(grid.header.iter().map(|heading| escape(heading)).collect());
+    text += &line(alignment.map(String::from).collect());
+    for fields in grid.groups.iter().flatten() {
+        text += &line(fields.iter().map(|field| escape(&field.text)).collect());
+    }
     for line in grid.notes {
         let _ = writeln!(text, "\n{}", escape(&line));
     }

@@ -1,7 +1,5 @@
 //! Published figures next to ours, as text.
 
-use std::fmt::Write as _;
-
 use anstyle::Style;
 
 use crate::analysis::statistics::Estimate;
@@ -10,50 +8,44 @@ use crate::experiment::published::Ours;
 use crate::text::quantity::{percent, short, significant};
 use crate::text::wrap::{lines, wrap};
 
-/// The table of experiments that have such figures: one row per figure, with the reasons below it where they are asked for.
+/// Figures of these experiments, with the reasons where they are asked for.
 pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, with_reasons: bool) -> String {
     let bold = Style::new().bold();
-    let mut text = format!(
-        "{bold}{:<12} {:<24} {:<31} {:>8} {:>10} {:>5}{bold:#}\n",
-        "published", "ours", "control", "pCPUs", "ratio", "like"
-    );
+    let mut text = String::new();
     for summary in summaries {
         for row in &summary.published {
-            text += &entry(row);
-            if with_reasons {
-                lines(&reasons(&summary.outline.experiment, row), 2, 2)
-                    .iter()
-                    .for_each(|line| text += &format!("{line}\n"));
-            }
+            let [figures, conditions] = told(row);
+            wrap(&figures, 2).iter().for_each(|line| text += &format!("{bold}{line}{bold:#}\n"));
+            let reasons = with_reasons.then(|| reasons(&summary.outline.experiment, row));
+            let below = std::iter::once(conditions).chain(reasons);
+            below.flat_map(|words| lines(&words, 2, 2)).for_each(|line| text += &format!("{line}\n"));
         }
     }
-    text + &legend()
+    let legend = "Published and ours are ratios, or shares in percent, (low to high) is the 95 % interval. Control: where nothing \
+        should differ, [as published]. Like: what is as it was there: L version of the lock, R ratio, A arrangement, W workload; \
+        - it is not, ? nobody says. Agrees: the whole interval lies within the percentage of what was published. N blocks: about \
+        as many would tell; a word without that would not change if the interval was narrower.";
+    wrap(legend, 0).iter().fold(text + "\n", |text, line| text + line + "\n")
 }
 
-fn legend() -> String {
-    let legend = "published and ours are ratios, or shares in percent, (low to high) is the 95 % interval; control: where \
-        nothing should differ, [as published]; pCPUs, and ratio, vCPUs for each of them: there / here. like: what is as it was \
-        there: L version of the lock, R ratio, A arrangement, W workload; - it is not, ? nobody says. agrees: the whole \
-        interval lies within the percentage of what was published. N blocks: about as many would tell; a word without that \
-        would not change if the interval was narrower.";
-    wrap(legend, 0).iter().fold(String::from("\n"), |text, line| text + line + "\n")
-}
-
-fn entry(row: &Reproduced) -> String {
-    let (bold, published) = (Style::new().bold(), &row.published);
-    let mut text = String::new();
-    for line in wrap(&format!("{}: {}", published.name, row.agreement.word()), 2) {
-        let _ = writeln!(text, "\n{bold}{line}{bold:#}");
-    }
-    let [value, ours] = figures(row);
-    let control = control(row);
+/// The published figure and ours in a sentence, and in another what one needs to judge them.
+pub(crate) fn told(row: &Reproduced) -> [String; 2] {
+    let (published, [there, here]) = (&row.published, figures(row));
     let of_both = |there: Option<String>, here: Option<String>| {
         format!("{} / {}", there.unwrap_or("?".into()), here.unwrap_or("-".into()))
     };
     let pcpus = of_both(published.pcpus.map(|it| it.to_string()), row.pcpus.map(|it| it.to_string()));
     let ratios = of_both(published.ratio.map(significant_short), row.ratio.map(significant_short));
-    let _ = writeln!(text, "{value:<12} {ours:<24} {control:<31} {pcpus:>8} {ratios:>10} {:>5}", row.like);
-    text
+    let control = published.control.as_ref().and_then(|control| control.value);
+    let control = control.map_or(String::new(), |value| format!(" [{value}]"));
+    let ours = ratio(row.control.as_ref());
+    [
+        format!("{}: published {there}, ours {here}: {}", published.name, row.agreement.word()),
+        format!(
+            "control {ours}{control}; there / here {pcpus} pCPUs, {ratios} vCPUs for each; like {}",
+            row.like
+        ),
+    ]
 }
 
 /// The measurements there and here, why the two are alike or not, and the sources.
@@ -73,7 +65,7 @@ pub(crate) fn reasons(experiment: &str, row: &Reproduced) -> String {
 }
 
 /// The published figure and ours.
-pub(crate) fn figures(row: &Reproduced) -> [String; 2] {
+fn figures(row: &Reproduced) -> [String; 2] {
     let each = |text: fn(f64) -> String| {
         row.published.value.iter().map(|it| text(*it)).collect::<Vec<_>>().join(", ")
     };
@@ -81,12 +73,6 @@ pub(crate) fn figures(row: &Reproduced) -> [String; 2] {
         Ours::Share { .. } => [each(percent), share(row.ours.as_ref())],
         Ours::Ratio { .. } | Ours::Slowdown { .. } => [each(significant) + "x", ratio(row.ours.as_ref())],
     }
-}
-
-/// Our control, and the published one.
-pub(crate) fn control(row: &Reproduced) -> String {
-    let published = row.published.control.as_ref().and_then(|control| control.value);
-    ratio(row.control.as_ref()) + &published.map_or(String::new(), |value| format!(" [{value}]"))
 }
 
 /// The share that ours is, in words; empty for ratios.

@@ -76,56 +76,47 @@ impl Svg {
         Self { height, label: label.into(), body: String::new() }
     }
 
+    /// An element, with a tip that shows on hover unless that is empty.
+    fn element(&mut self, tag: &str, attributes: &str, tip: &str) {
+        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
+        let _ = write!(self.body, "<{tag} {attributes}>{tip}</{tag}>");
+    }
+
     pub(crate) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &str) {
-        let _ = write!(
-            self.body,
-            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"{}/>",
-            attribute("style", style)
-        );
+        let ends = format!("x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"");
+        self.element("line", &format!("class=\"{class}\" {ends} style=\"{style}\""), "");
     }
 
     pub(crate) fn path(&mut self, points: &[(f64, f64)], index: usize) {
-        let (stroke, dash) = (colour(index), dash(index));
+        let style = format!("stroke:{}{}", colour(index), dash(index));
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         if !path.is_empty() {
-            let _ = write!(
-                self.body,
-                "<path class=\"line\" style=\"stroke:{stroke}{dash}\" d=\"M{}\"/>",
-                path.join("L")
-            );
+            let path = path.join("L");
+            self.element("path", &format!("class=\"line\" style=\"{style}\" d=\"M{path}\""), "");
         }
     }
 
     /// Areas of one filling, as a path has them; none if there are none.
     pub(crate) fn area(&mut self, path: &str, fill: &str, tip: &str) {
         if !path.is_empty() {
-            let tip = escape(tip);
-            let _ = write!(self.body, "<path d=\"{path}\" style=\"fill:{fill}\"><title>{tip}</title></path>");
+            self.element("path", &format!("d=\"{path}\" style=\"fill:{fill}\""), tip);
         }
     }
 
     /// A part of a bar, or a sample of its shade.
     pub(crate) fn rectangle(&mut self, (x, y): (f64, f64), width: f64, height: f64, fill: &str, tip: &str) {
-        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
-        let _ = write!(
-            self.body,
-            "<rect class=\"part\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" style=\"fill:{fill}\">{tip}</rect>"
-        );
+        let size = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"");
+        self.element("rect", &format!("class=\"part\" {size} style=\"fill:{fill}\""), tip);
     }
 
     pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = format!("{anchor:?}").to_lowercase();
-        let _ = write!(
-            self.body,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{}>{}</text>",
-            attribute("class", class),
-            escape(text)
-        );
+        let (anchor, text) = (format!("{anchor:?}").to_lowercase(), escape(text));
+        let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"");
+        let _ = write!(self.body, "<text {place} class=\"{class}\">{text}</text>");
     }
 
     /// A mark of series `index` with a tip that shows on hover.
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), index: usize, tip: &str) {
-        let fill = colour(index);
         let (tag, shape) = match index % 5 {
             0 => ("circle", format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"")),
             1 => ("rect", format!("x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\"", x - 3.5, y - 3.5)),
@@ -133,15 +124,12 @@ impl Svg {
             3 => ("path", format!("d=\"M{x:.1} {:.1}l4.8 4.8-4.8 4.8-4.8-4.8z\"", y - 4.8)),
             _ => ("path", format!("d=\"M{x:.1} {:.1}l4.2-7.4h-8.4z\"", y + 4.7)),
         };
-        let tip = escape(tip);
-        let _ = write!(self.body, "<{tag} {shape} style=\"fill:{fill}\"><title>{tip}</title></{tag}>");
+        self.element(tag, &format!("{shape} style=\"fill:{}\"", colour(index)), tip);
     }
 
     pub(crate) fn dot(&mut self, (x, y): (f64, f64), fill: &str) {
-        let _ = write!(
-            self.body,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" style=\"fill:{fill};fill-opacity:.7\"/>"
-        );
+        let style = format!("style=\"fill:{fill};fill-opacity:.7\"");
+        self.element("circle", &format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" {style}"), "");
     }
 
     /// The picture as part of a page that has [`STYLE`].
@@ -162,10 +150,6 @@ impl Svg {
             self.body
         )
     }
-}
-
-fn attribute(name: &str, value: &str) -> String {
-    if value.is_empty() { String::new() } else { format!(" {name}=\"{value}\"") }
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -18,22 +18,33 @@ use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use columns::{Shows, shown, value};
-pub(crate) use compared::{Compared, LeftOut, comparisons};
+pub(crate) use compared::{Compared, LeftOut, cells, comparisons};
 pub(crate) use notes::Detail;
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
+const FASTER: Style = AnsiColor::Green.on_default();
+const SLOWER: Style = AnsiColor::Red.on_default();
 
 const GAP: &str = "  ";
 
-struct Field {
-    text: String,
+#[derive(Clone)]
+pub(crate) struct Field {
+    pub(crate) text: String,
     style: Style,
 }
 
+pub(crate) type Line = Vec<Field>;
+
 impl Field {
-    fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new() }
+    }
+
+    /// The class on a page of what has this style in a terminal.
+    pub(crate) fn class(&self) -> Option<&'static str> {
+        let classes = [(FASTER, "faster"), (SLOWER, "slower"), (FAINT, "faint")];
+        classes.into_iter().find_map(|(style, class)| (style == self.style).then_some(class))
     }
 }
 
@@ -46,7 +57,8 @@ pub(crate) fn summary(summary: &Summary, detail: Detail) -> String {
     text += &layout(&columns, &lines, names_at(summary));
     further_comparisons(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     if !summary.lock_costs.is_empty() {
-        _ = write!(text, "\n{}", lock_costs(summary));
+        let costs = layout(&LOCK_COSTS.map(String::from), &lock_costs(summary), 0);
+        _ = write!(text, "\n{costs}");
     }
     trials(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     if !summary.published.is_empty() {
@@ -68,11 +80,10 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 }
 
 /// The A/A pair, where there is one: its figures, and what they say.
-pub(crate) fn control(summary: &Summary) -> Option<[String; 2]> {
+pub(crate) fn control(summary: &Summary) -> Option<String> {
     let control = summary.control.as_ref()?;
-    let ratio = control.as_ratio();
-    let (setting, word) = (words(", ", &control.setting), control.verdict.word(&control.of));
-    Some([format!("A/A pair ({}{setting}): {ratio} {}", control.arm, mark(control)), word.into()])
+    let (setting, [ratio, verdict]) = (words(", ", &control.setting), told(control));
+    Some(format!("A/A pair ({}{setting}): {}, {}", control.arm, ratio.text, verdict.text))
 }
 
 /// How much was measured, and where.
@@ -82,16 +93,12 @@ pub(crate) fn extent(summary: &Summary) -> String {
 }
 
 /// The table proper, per setting and arm: its columns and its lines.
-fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) {
+fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Line>) {
     // A line between settings, unless each is a single line.
-    let separated = summary.outline.arms.len() > 1;
-    let mut lines: Vec<Vec<Field>> = vec![];
-    for group in groups(summary) {
-        if separated && !lines.is_empty() {
-            lines.push(vec![]);
-        }
-        lines.extend(group);
-    }
+    let lines = match summary.outline.arms.len() {
+        0 | 1 => groups(summary).concat(),
+        _ => groups(summary).join(&Line::new()),
+    };
     match detail {
         Detail::Verbose => (header(summary), lines),
         Detail::Brief | Detail::Quick => columns::fitting(header(summary), lines),
@@ -104,7 +111,8 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
     rows.iter().filter(|row| row.role != Role::Control).collect()
 }
 
-fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+/// The lines of each setting.
+fn groups(summary: &Summary) -> Vec<Vec<Line>> {
     let rows = arms(summary);
     let groups = rows.chunk_by(|a, b| a.setting == b.setting);
     let of_group = |group: &[&Row]| {
@@ -114,7 +122,7 @@ fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
 }
 
 /// Fields that say the setting of a row, in the first line of that setting alone.
-fn of_axes(summary: &Summary, setting: &Setting, vcpus: u32, is_first: bool) -> Vec<Field> {
+pub(crate) fn of_axes(summary: &Summary, setting: &Setting, vcpus: u32, is_first: bool) -> Line {
     let axes = summary.outline.axes.iter().map(|axis| setting.get(&axis.key).cloned().unwrap_or_default());
     let vcpus = (!summary.outline.tells_vcpus()).then(|| vcpus.to_string());
     axes.chain(vcpus).map(|text| Field::new(if is_first { text } else { String::new() })).collect()
@@ -126,18 +134,30 @@ fn of_headline(summary: &Summary, setting: &Setting, arm: &str, figure: Option<&
     let is_of_line = |it: &&Comparison| {
         it.name == first.name && it.arm == arm && it.setting == *setting && it.of.figure() == figure
     };
-    Some(summary.comparisons.iter().find(is_of_line).map_or(Field::new(""), of_comparison))
+    let found = summary.comparisons.iter().find(is_of_line).map(told);
+    Some(found.map_or(Field::new(""), |[ratio, _]| ratio))
 }
 
-fn of_comparison(comparison: &Comparison) -> Field {
-    let word =
-        comparison.sensitivity.as_ref().map_or(String::new(), |it| format!(" {}", it.robustness.word()));
-    let style = if comparison.depends_on_guesses() { FAINT } else { look(comparison.verdict).0 };
-    Field { text: format!("{} {}{word}", comparison.as_ratio(), mark(comparison)), style }
+/// The ratio of a comparison, and its verdict in words, both with what is known of its dependence on guesses.
+fn told(comparison: &Comparison) -> [Field; 2] {
+    let guesses = comparison.sensitivity.as_ref();
+    let robust = guesses.map_or(String::new(), |it| format!(" {}", it.robustness.word()));
+    let on_others =
+        guesses.map_or(String::new(), |it| format!(", {} ({} machines like it)", it.word(), it.points));
+    let style = match comparison.verdict {
+        _ if comparison.depends_on_guesses() => FAINT,
+        Verdict::Faster => FASTER,
+        Verdict::Slower => SLOWER,
+        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
+        Verdict::NotValid => FAINT,
+    };
+    let ratio = format!("{} {}{robust}", comparison.as_ratio(), mark(comparison));
+    let verdict = format!("{}{on_others}", comparison.verdict.word(&comparison.of));
+    [ratio, verdict].map(|text| Field { text, style })
 }
 
 /// The sign of its verdict; where no difference is shown, with the least that could have been.
-pub(crate) fn mark(comparison: &Comparison) -> String {
+fn mark(comparison: &Comparison) -> String {
     let sign = comparison.verdict.mark();
     let half = comparison.ratio.as_ref().and_then(Estimate::half_width);
     match half.filter(|_| comparison.verdict == Verdict::NoDifferenceShown) {
@@ -146,46 +166,15 @@ pub(crate) fn mark(comparison: &Comparison) -> String {
     }
 }
 
-/// Style of a verdict in a terminal, and its class on a page.
-pub(crate) fn look(verdict: Verdict) -> (Style, Option<&'static str>) {
-    match verdict {
-        Verdict::Faster => (AnsiColor::Green.on_default(), Some("faster")),
-        Verdict::Slower => (AnsiColor::Red.on_default(), Some("slower")),
-        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => (Style::new(), None),
-        Verdict::NotValid => (FAINT, Some("invalid")),
-    }
-}
-
-/// Comparisons beyond the first, which has a column of its own.
+/// Comparisons beyond the first, which has a column of its own, and those of which it is known whether they depend on guesses.
 fn further_comparisons(summary: &Summary) -> Vec<String> {
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
-    let further = summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first);
-    let line = |comparison: &Comparison| {
-        let ratio = comparison.as_ratio();
-        let word = comparison.verdict.word(&comparison.of);
-        format!(
-            "{}{}: {ratio} {}, {word}",
-            comparison.name,
-            words(", ", &comparison.setting),
-            mark(comparison)
-        )
+    let is_further = |it: &&Comparison| Some(it.name.as_str()) != first || it.sensitivity.is_some();
+    let line = |it: &Comparison| {
+        let [ratio, verdict] = told(it);
+        format!("{}{}: {}, {}", it.name, words(", ", &it.setting), ratio.text, verdict.text)
     };
-    further.map(line).chain(on_guesses(summary)).collect()
-}
-
-/// Guesses that a comparison depends on, where that was asked.
-fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
-    summary.comparisons.iter().filter_map(|comparison| {
-        let sensitivity = comparison.sensitivity.as_ref()?;
-        let (name, setting) = (&comparison.name, words(", ", &comparison.setting));
-        Some(format!("{name}{setting}: {} ({} machines like it)", sensitivity.word(), sensitivity.points))
-    })
-}
-
-fn lock_costs(summary: &Summary) -> String {
-    let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
-    let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
-    layout(&LOCK_COSTS.map(String::from), &lines, 0)
+    summary.comparisons.iter().filter(is_further).map(line).collect()
 }
 
 fn plus_minus(estimate: &Estimate) -> String {
@@ -202,7 +191,7 @@ fn short_percent(share: f64) -> String {
 }
 
 /// Characters in the widest field of each column.
-fn widths(header: &[String], lines: &[Vec<Field>]) -> Vec<usize> {
+fn widths(header: &[String], lines: &[Line]) -> Vec<usize> {
     let of_column = |(at, name): (usize, &String)| {
         let of_lines = lines.iter().filter_map(|line| line.get(at)).map(|field| field.text.chars().count());
         of_lines.fold(name.chars().count(), usize::max)
@@ -210,8 +199,8 @@ fn widths(header: &[String], lines: &[Vec<Field>]) -> Vec<usize> {
     header.iter().enumerate().map(of_column).collect()
 }
 
-/// Columns as wide as their widest field; the first `left` and the one after are set to the left.
-fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
+/// Columns as wide as their widest field; the one at `names_at` is set to the left.
+pub(crate) fn layout(header: &[String], lines: &[Line], names_at: usize) -> String {
     let widths = widths(header, lines);
     let mut text = String::new();
     let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();
@@ -234,17 +223,17 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
 pub(crate) const LOCK_COSTS: [&str; 6] =
     ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
 
-/// The uncontended cost of each lock: a line of fields for each arm.
-pub(crate) fn lock_cost_lines(costs: &[ArmCost]) -> Vec<Vec<String>> {
+/// The uncontended cost of each lock: a line for each arm.
+pub(crate) fn lock_costs(summary: &Summary) -> Vec<Line> {
     let line = |cost: &ArmCost| {
         let cycles =
             |name| cost.figures.get(name)?.estimate.as_ref().map(|it| significant(it.hodges_lehmann));
         let bytes = |name| cost.figures.get(name).map(|it| format!("{:.0}", it.median));
         let figures = PAIRS.map(cycles).into_iter().chain([LOCK_BYTES, CPU_BYTES].map(bytes));
         let fields = figures.map(|text: Option<String>| text.unwrap_or_else(|| "-".into()));
-        std::iter::once(cost.arm.clone()).chain(fields).collect()
+        std::iter::once(cost.arm.clone()).chain(fields).map(Field::new).collect()
     };
-    costs.iter().map(line).collect()
+    summary.lock_costs.iter().map(line).collect()
 }
 
 /// A sentence for each comparison whose verdicts are counted.
@@ -267,32 +256,27 @@ pub(crate) fn trials(summary: &Summary) -> Vec<String> {
     summary.trials.iter().map(sentence).collect()
 }
 
-/// The table proper, for other programs: without colours, and without padding.
+/// The table proper, for other programs: without padding.
 pub(crate) struct Grid {
     pub(crate) header: Vec<String>,
     /// The column of the arm's name; those before it are settings.
     pub(crate) names_at: usize,
-    pub(crate) lines: Vec<Vec<String>>,
-    /// Whether a line is the first of its setting.
-    pub(crate) begins_group: Vec<bool>,
+    /// The lines of each setting.
+    pub(crate) groups: Vec<Vec<Line>>,
     /// Notes below the table: signs, further comparisons, the A/A pair, warnings.
     pub(crate) notes: Vec<String>,
 }
 
 pub(crate) fn grid(summary: &Summary) -> Grid {
-    let (header, groups) = (header(summary), groups(summary));
-    let plain = |field: &Field| field.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut groups = groups(summary);
+    for field in groups.iter_mut().flatten().flatten() {
+        field.text = field.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
     let mut notes = signs(summary);
     notes.extend(further_comparisons(summary));
-    notes.extend(control(summary).map(|words| words.join(", ")));
+    notes.extend(control(summary));
     notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
-    Grid {
-        header,
-        names_at: names_at(summary),
-        begins_group: groups.iter().flat_map(|group| (0..group.len()).map(|i| i == 0)).collect(),
-        lines: groups.iter().flatten().map(|line| line.iter().map(plain).collect()).collect(),
-        notes,
-    }
+    Grid { header: header(summary), names_at: names_at(summary), groups, notes }
 }
 
 /// Explains columns, rows and signs whose names do not say what they mean.

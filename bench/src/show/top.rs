@@ -252,15 +252,12 @@ mod tests {
         assert_eq!(cut.lines().count(), whole - 1);
         assert!(cut.ends_with("    2 more: a longer terminal shows them, or a pipe\n"), "{cut}");
         assert!(table(&view, 0).contains("    4 more"));
-    }
-
-    #[test]
-    fn made_up_locks_are_in_no_list_and_disturbing_views_say_so() {
+        // A made-up lock is in no list, and a view that disturbs the run says so.
         let mut frame = frame(3_000_000_000, 1, 5000);
         frame.guests[0].vcpus[1].lock = Some(u32::MAX);
         let text = table(&with_rates(None, &frame, false), usize::MAX);
-        assert!(text.contains("it takes time from the run"), "{text}");
-        assert!(text.contains("lock 0") && text.contains("changing hands; 2 wait"), "{text}");
-        assert!(!text.contains("lock 4294967295"), "{text}");
+        for told in ["it takes time from the run", "lock 0", "changing hands; 2 wait"] {
+            assert!(text.contains(told) && !text.contains("lock 4294967295"), "{told}: {text}");
+        }
     }
 }

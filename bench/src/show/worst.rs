@@ -1,17 +1,18 @@
 //! The answer of `haltkick worst`, in words and as a table. As a report, which needs no script: the ranked lines, and a map of the lock's
 //! source, coloured by what a preemption costs at each line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anstyle::Style;
 use haltkick_vmm::Image;
 use haltkick_vmm::worst::Effect;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use serde_json::json;
 
 use crate::analysis::worst::{Coverage, Heat, Parts, Row, Set, Worst, short};
-use crate::show::report::{head, scrolled};
+use crate::show::report::{scrolled, whole};
+use crate::show::table::{Field, Line, layout};
 use crate::text::exit::Result;
 use crate::text::output::to_json;
 use crate::text::quantity::time_ns;
@@ -125,33 +126,17 @@ const HEAD: [&str; 11] =
 /// Columns of the second line of a row.
 const INDENT: usize = 6;
 
+/// The ranked rows. Below each stand its causes, the state of the lock, and the nearest point.
 fn table(rows: &[Row]) -> String {
-    let mut cells = vec![HEAD.map(String::from)];
-    cells.extend(rows.iter().map(row));
-    let widths: Vec<usize> = (0..HEAD.len() - 1)
-        .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
-        .collect();
-    let mut text = String::new();
+    let lines: Vec<Line> = rows.iter().map(|it| row(it).map(Field::new).into()).collect();
+    let laid_out = layout(&HEAD.map(String::from), &lines, HEAD.len() - 1);
+    let below = |row: &Row| {
+        let told = [("lock", &row.state), ("nearest point", &row.place.nearest_point)];
+        let told = told.into_iter().filter_map(|(name, told)| Some(format!(" | {name}: {}", told.as_ref()?)));
+        format!("{:INDENT$}{}{}\n", "", causes(row), told.collect::<String>())
+    };
     let below = std::iter::once(String::new()).chain(rows.iter().map(below));
-    for (row, below) in cells.iter().zip(below) {
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(text, "{cell:>width$}  ");
-        }
-        let _ = writeln!(text, "{}", row[HEAD.len() - 1]);
-        text += &below;
-    }
-    text
-}
-
-/// Second line of a row: causes, state, the nearest point.
-fn below(row: &Row) -> String {
-    let mut text = format!("{:INDENT$}{}", "", causes(row));
-    for (name, told) in [("lock", &row.state), ("nearest point", &row.place.nearest_point)] {
-        if let Some(told) = told {
-            let _ = write!(text, " | {name}: {told}");
-        }
-    }
-    text + "\n"
+    laid_out.lines().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
 }
 
 fn causes(row: &Row) -> String {
@@ -223,9 +208,7 @@ pub(crate) fn replayed_json(
 const MAP_STYLE: &str = include_str!("worst/page.css");
 const ROWS: usize = 15;
 /// Lines shown before and after those that have code.
-const AROUND: usize = 2;
-/// Lines between two stretches of code that are left out if there are more.
-const MOST_BETWEEN: usize = 6;
+const AROUND: usize = 3;
 const SHADES: f64 = 9.0;
 
 /// The page of `answer`, with a map of all instructions of the lock's functions.
@@ -233,27 +216,20 @@ pub(crate) fn page(answer: &Worst, map: &[Heat]) -> String {
     let form = if answer.pv { ", pv on" } else { "" };
     let title = format!("{}{form}: what a preemption costs", answer.lock);
     let most = map.iter().filter_map(|heat| heat.lost).fold(0.0, f64::max);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(&title, MAP_STYLE))
-            body { main {
-                h1 { (title) }
-                p.finding { (verdict(answer)) "." }
-                ul { @for note in notes(answer) { li { (note) } } }
-                @for broken in &answer.broken {
-                    p.broken { b { "Broken " } "at " (broken.place.lines()) ": " (broken.what) " (" (broken.replay) ")" }
-                }
-                h2 { "The worst lines" }
-                (scrolled("The worst lines", &ranked(&answer.rows)))
-                @if !answer.sets.is_empty() { h2 { "Several at once" } @for found in &answer.sets { pre { (set(found)) } } }
-                h2 { "Map of the source" }
-                (key(most))
-                (files(map, most))
-            } }
+    let content = html! {
+        p.finding { (verdict(answer)) "." }
+        ul { @for note in notes(answer) { li { (note) } } }
+        @for broken in &answer.broken {
+            p.broken { b { "Broken " } "at " (broken.place.lines()) ": " (broken.what) " (" (broken.replay) ")" }
         }
+        h2 { "The worst lines" }
+        (scrolled("The worst lines", &ranked(&answer.rows)))
+        @if !answer.sets.is_empty() { h2 { "Several at once" } @for found in &answer.sets { pre { (set(found)) } } }
+        h2 { "Map of the source" }
+        (key(most))
+        (files(map, most))
     };
-    page.into_string() + "\n"
+    whole(&title, MAP_STYLE, &content)
 }
 
 /// The table of the terminal, with links into the map.
@@ -318,34 +294,21 @@ fn worst<'a>(code: impl Iterator<Item = &'a &'a Heat>) -> f64 {
 
 fn file_map(file: &str, lines: &BTreeMap<usize, OfLine<'_>>, most: f64) -> Markup {
     let text: Vec<&str> = Image::embedded_source(file).map(|text| text.lines().collect()).unwrap_or_default();
-    let stretches = stretches(lines.keys().copied(), text.len());
+    let around =
+        |line: &usize| line.saturating_sub(AROUND).max(1)..=(line + AROUND).min(text.len().max(*line));
+    let shown: BTreeSet<usize> = lines.keys().flat_map(around).collect();
     html! {
         div.code role="region" aria-label=(file) tabindex="0" {
-            @for (index, stretch) in stretches.into_iter().enumerate() {
-                @if index > 0 { div.gap { "\u{22ee}" } }
-                @for number in stretch {
-                    @let source = text.get(number.wrapping_sub(1)).copied().unwrap_or_default();
-                    @match lines.get(&number) {
-                        Some(code) => (line((file, number), source, code, most)),
-                        None => div.line { span.figure {} span.number { (number) } code { (source) } },
-                    }
+            @for number in &shown {
+                @if shown.first() != Some(number) && !shown.contains(&(number - 1)) { div.gap { "\u{22ee}" } }
+                @let source = text.get(number - 1).copied().unwrap_or_default();
+                @match lines.get(number) {
+                    Some(code) => (line((file, *number), source, code, most)),
+                    None => div.line { span.figure {} span.number { (number) } code { (source) } },
                 }
             }
         }
     }
-}
-
-/// Ranges of lines to show, for lines that have code.
-fn stretches(coded: impl Iterator<Item = usize>, length: usize) -> Vec<std::ops::RangeInclusive<usize>> {
-    let mut stretches: Vec<std::ops::RangeInclusive<usize>> = Vec::new();
-    for line in coded {
-        let (start, end) = (line.saturating_sub(AROUND).max(1), (line + AROUND).min(length.max(line)));
-        match stretches.last_mut() {
-            Some(last) if start <= *last.end() + MOST_BETWEEN => *last = *last.start()..=end,
-            _ => stretches.push(start..=end),
-        }
-    }
-    stretches
 }
 
 fn line((file, number): (&str, usize), source: &str, code: &[&Heat], most: f64) -> Markup {

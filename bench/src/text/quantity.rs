@@ -57,12 +57,12 @@ pub(crate) fn patience(seconds: f64) -> String {
 
 /// A figure without the zeros after its decimal point, for the ticks of a scale: `1.00 k` becomes `1 k`.
 pub(crate) fn short(figure: &str) -> String {
-    let (number, unit) =
-        figure.split_once(' ').map_or((figure, String::new()), |(n, unit)| (n, format!(" {unit}")));
-    if !number.contains('.') {
-        return figure.into();
+    let is_of_unit = |letter: char| !letter.is_ascii_digit() && !['.', '-'].contains(&letter);
+    let (number, unit) = figure.split_at(figure.find(is_of_unit).unwrap_or(figure.len()));
+    match number.contains('.') {
+        true => format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.')),
+        false => figure.into(),
     }
-    format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A share as a percentage, in three significant digits.

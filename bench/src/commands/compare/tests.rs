@@ -127,7 +127,7 @@ fn an_invalid_cell_is_neither_an_all_clear_nor_a_regression() {
     }
     let told = shown(&disturbed(3, 1.0));
     let row = |arm: &str| told.lines().find(|line| line.contains("ratio 8") && line.contains(arm)).unwrap();
-    assert!(row("a ").ends_with("invalid") && !row("b ").contains("invalid"), "{told}");
+    assert!(row("a ").ends_with("not valid") && !row("b ").contains("not valid"), "{told}");
     assert!(told.ends_with("no regression beyond 5.00 % in the other 3\n"), "{told}");
     let mut all = side("all", &Sketch::new().arm("a", "tas"), 8, &World::new(1));
     all.records.iter_mut().for_each(|record| record.trusted = false);
@@ -239,8 +239,7 @@ fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
         {
             assert_eq!((&of_table.setting, &of_table.ratio), (&cell.setting, &cell.ratio));
             assert_eq!(of_table.verdict, cell.verdict, "{of_table:?}");
-            let word =
-                if cell.verdict == Verdict::NotValid { "invalid" } else { cell.verdict.word(&cell.of) };
+            let word = cell.verdict.word(&cell.of);
             assert!(line.ends_with(word), "{word}: {lines}");
             let is_other = cell.ratio.as_ref().is_some_and(|ratio| ratio.verdict() != cell.verdict);
             taken_back += usize::from(is_other && cell.verdict == Verdict::NoDifferenceShown);

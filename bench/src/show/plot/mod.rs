@@ -1,6 +1,5 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
-mod chart;
 mod curves;
 mod phases;
 mod rows;
@@ -9,9 +8,10 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use crate::analysis::summary::{Setting, Summary};
+use crate::experiment::outline::OutlineAxis;
 use crate::record::Record;
 use crate::record::place::{Place, Role, slug};
-use crate::show::svg::Svg;
+use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 
 pub(crate) struct Picture {
     /// File name without its ending.
@@ -95,10 +95,57 @@ fn series(arm: usize) -> usize {
     arm + 1
 }
 
+/// The title of a picture's axis.
+fn title_of(axis: &OutlineAxis) -> &str {
+    if axis.key == "ratio" { "vCPUs per pCPU" } else { &axis.key }
+}
+
+/// Height of a line of a key, and width of its sample.
+const LINE: f64 = 17.0;
+const SAMPLE: f64 = 34.0;
+/// Between the key and the edges of its picture.
+const MARGIN: f64 = 8.0;
+
+/// Names in columns.
+struct Key<'a> {
+    names: Vec<&'a str>,
+    column: f64,
+    columns: usize,
+}
+
+impl<'a> Key<'a> {
+    fn new(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let widest = names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
+        let column = SAMPLE + widest + 8.0;
+        let columns =
+            ((WIDTH - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
+        Self { names, column, columns }
+    }
+
+    fn height(&self) -> f64 {
+        self.names.len().div_ceil(self.columns) as f64 * LINE + 4.0
+    }
+
+    /// Draws each entry with `sample`, which is given the entry and the left end of its middle.
+    fn draw(&self, svg: &mut Svg, top: f64, sample: impl Fn(&mut Svg, usize, (f64, f64))) {
+        for (i, name) in self.names.iter().enumerate() {
+            let x = MARGIN + (i % self.columns) as f64 * self.column;
+            let y = top + (i / self.columns) as f64 * LINE;
+            sample(svg, i, (x, y + 8.0));
+            svg.text("", (x + SAMPLE - 6.0, y + 12.0), Anchor::Start, name);
+        }
+    }
+}
+
+fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
+    svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
+}
+
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let preemptions = rows::stacked(data, &rows::PREEMPTIONS);
-    let others = [rows::time(data), preemptions, rows::strips(data), timeline::map(data)];
+    let [preemptions, fairness] = [&rows::PREEMPTIONS, &rows::FAIRNESS].map(|it| rows::picture(data, it));
+    let others = [rows::time(data), preemptions, fairness, timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }
@@ -156,6 +203,7 @@ mod tests {
                     assert!(file.contains(part), "{name}, {part}: {file}");
                 }
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
+                assert_eq!(file.contains("class=\"axis\""), *name == "comparison", "a line at 1: {file}");
             }
             for (name, file) in
                 pictures.iter().filter(|(_, file)| shown == "fairness" && file.contains("<svg"))
@@ -195,11 +243,12 @@ mod tests {
         assert!(without.starts_with("Not drawn: only KVM"), "{without}");
         for record in &mut records {
             let place = record.placed();
-            let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
+            // A bin shows where its vCPU was for half of it or more.
+            let of_arm = if place.arm == "a" { "..wwhhrs" } else { "ssssssss" };
             let vcpus = record.per_vcpu.len();
             record.timeline = (place.block == 0).then(|| Timeline {
                 bin_ns: 500_000,
-                on_pcpu: vec!["9900".into(); vcpus],
+                on_pcpu: vec!["95400000".into(); vcpus],
                 off_pcpu: vec![of_arm.into(); vcpus],
             });
         }
@@ -209,12 +258,12 @@ mod tests {
         let file = found.svg.unwrap().file();
         for (words, times) in [
             ("<title>a: taken off, holding the lock</title>", 1),
+            ("<title>a: off, doing neither</title>", 1),
             ("<title>b: asleep</title>", 1),
             ("<title>b: taken off, holding the lock</title>", 0),
-            ("<title>a: on a pCPU</title>", 1),
-            (">2.00 ms</text>", 2),
-            // Two bins of four are one area.
-            ("h343.0v", 4 * 4),
+            (">4.00 ms</text>", 2),
+            // Two bins of eight are one area: on the pCPU, in the queue and holding, and of `b` on the pCPU alone.
+            ("h171.5v", 4 * (3 + 1)),
         ] {
             assert_eq!(file.matches(words).count(), times, "{words}: {file}");
         }

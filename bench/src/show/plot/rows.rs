@@ -1,13 +1,10 @@
 //! Pictures with a row per setting and arm: names at the left, remarks at the right, and what is drawn between them. Use of the pCPUs'
-//! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs. Where nothing varies but the arms, estimates with
-//! their intervals.
+//! time, the activities that preemptions hit, and how the acquisitions fell on the vCPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chart::{Axes, Curve, Key, YAxis, of_shade};
-use super::{Data, Picture, Setting, series};
+use super::{Data, Key, Picture, Setting, of_shade, series};
 use crate::analysis::pairs::sorted;
-use crate::analysis::statistics::Estimate;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
@@ -18,15 +15,18 @@ const HEADING: f64 = 24.0;
 /// Names that would take more of the picture than this stand above their rows.
 const MOST_FOR_NAMES: f64 = 0.3;
 
-struct Rows {
+pub(super) struct Rows {
     /// Ends of what is drawn.
-    left: f64,
-    right: f64,
+    pub(super) left: f64,
+    pub(super) right: f64,
     names_above: bool,
 }
 
 impl Rows {
-    fn new<'a, 'b>(names: impl Iterator<Item = &'a str>, remarks: impl Iterator<Item = &'b str>) -> Self {
+    pub(super) fn new<'a, 'b>(
+        names: impl Iterator<Item = &'a str>,
+        remarks: impl Iterator<Item = &'b str>,
+    ) -> Self {
         let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
         let names_above = names > WIDTH * MOST_FOR_NAMES;
@@ -35,23 +35,17 @@ impl Rows {
     }
 
     /// Height of one row.
-    fn pitch(&self) -> f64 {
+    pub(super) fn pitch(&self) -> f64 {
         if self.names_above { ROW + 15.0 } else { ROW }
     }
 
     /// The remarks' title, at the right.
-    fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
+    pub(super) fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
         svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
-    /// A setting's name; returns the top of its first row.
-    fn heading(&self, svg: &mut Svg, y: f64, name: &str) -> f64 {
-        svg.text("title", (8.0, y + 16.0), Anchor::Start, name);
-        y + HEADING
-    }
-
     /// Name and remark of the row whose top is `y`; returns the top of what is drawn.
-    fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
+    pub(super) fn row(&self, svg: &mut Svg, y: f64, name: &str, remark: &str) -> f64 {
         let top = if self.names_above { y + 15.0 } else { y };
         if self.names_above {
             svg.text("", (self.left, y + 11.0), Anchor::Start, name);
@@ -70,43 +64,6 @@ fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     texts.map(text_width).fold(0.0, f64::max)
 }
 
-/// A picture with a row for each setting and arm of whose runs `of` makes something, with a remark at the right; none without any. `above`
-/// draws what stands above the rows, of which the first begins at `top`, and is given the height of all.
-fn picture(
-    data: &Data<'_>,
-    (top, label): (f64, &str),
-    of: impl Fn(&[&Record]) -> Option<Bar>,
-    above: impl FnOnce(&mut Svg, &Rows, f64),
-    draw: impl Fn(&mut Svg, &Rows, (usize, &str, &[f64]), f64),
-) -> Option<Svg> {
-    let at = |setting: &Setting| {
-        let arms = data.arms().iter().enumerate();
-        let rows = arms.filter_map(|(arm, name)| Some((arm, name, of(data.runs(setting, name))?)));
-        rows.collect::<Vec<_>>()
-    };
-    let settings: Vec<_> = data.settings().into_iter().map(|setting| (setting, at(setting))).collect();
-    let all = || settings.iter().flat_map(|(_, rows)| rows);
-    let count = all().count();
-    if count == 0 {
-        return None;
-    }
-    let names = data.arms().iter().map(String::as_str);
-    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
-    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(height, label);
-    above(&mut svg, &rows, height);
-    let mut y = top;
-    for (setting, of_setting) in &settings {
-        y = rows.heading(&mut svg, y, &data.name(setting));
-        for (arm, name, (content, remark)) in of_setting {
-            let at = rows.row(&mut svg, y, name, remark);
-            draw(&mut svg, &rows, (*arm, name.as_str(), content.as_slice()), at);
-            y += rows.pitch();
-        }
-    }
-    Some(svg)
-}
-
 /// Shades of what vCPUs do, the same in all pictures.
 const HOLDING: &str = SHADES[0];
 const FIRST: &str = SHADES[1];
@@ -119,8 +76,8 @@ pub(super) struct Chart {
     title: &'static str,
     caption: &'static str,
     label: &'static str,
-    /// Name and shade of each part.
-    parts: [(&'static str, &'static str); 4],
+    /// Name and shade of each part of a bar; none: a row has a dot for each vCPU.
+    parts: &'static [(&'static str, &'static str)],
     remark_title: &'static str,
     bar: fn(&[&Record]) -> Option<Bar>,
 }
@@ -132,7 +89,7 @@ const TIME: Chart = Chart {
               the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
               window in which the lock's holder was preempted.",
     label: "Where the time of the pCPUs went",
-    parts: [
+    parts: &[
         ("holding the lock", HOLDING),
         ("waiting on the pCPU", WAITING),
         ("thinking", WORKING),
@@ -148,7 +105,7 @@ pub(super) const PREEMPTIONS: Chart = Chart {
     caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
               vCPUs want a pCPU.",
     label: "What vCPUs were doing when they were taken off their pCPU",
-    parts: [
+    parts: &[
         ("holding the lock", HOLDING),
         ("first in the queue", FIRST),
         ("waiting", WAITING),
@@ -181,28 +138,25 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     });
     match reason {
         Some(reason) => Some(Picture::not_drawn(TIME.name.into(), TIME.title.into(), reason)),
-        None => stacked(data, &TIME),
+        None => picture(data, &TIME),
     }
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
-    let offered: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.pcpus() as f64).sum();
-    let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
-    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / offered;
-    let (hold, think) =
-        (sum(held_on_cpu_ns), sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64));
-    let wait = (on_cpu / offered - hold - think).max(0.0);
+    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>();
+    let offered = sum(|run| run.amount(WINDOW) * run.settings.pcpus() as f64);
+    // Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
+    let hold = sum(|run| {
+        let held = run.amount("hold_mean_ns") * run.amount("hold_count");
+        (held - run.amount("preempted_holder_ns")).max(0.0)
+    }) / offered;
+    let think = sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64) / offered;
+    let wait = (sum(on_cpu_ns) / offered - hold - think).max(0.0);
     let rest = (1.0 - hold - think - wait).max(0.0);
-    let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
+    let window = sum(|run| run.amount(WINDOW) * run.settings.count("locks") as f64);
     let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
     let remark = held_off.map_or("not known".into(), |ns| percent(ns / window));
     (offered > 0.0).then(|| (vec![hold, wait, think, rest], remark))
-}
-
-/// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
-fn held_on_cpu_ns(run: &Record) -> f64 {
-    let held = run.amount("hold_mean_ns") * run.amount("hold_count");
-    (held - run.amount("preempted_holder_ns")).max(0.0)
 }
 
 /// Time of all vCPUs on a pCPU, or the process's CPU time where that is not measured.
@@ -221,68 +175,84 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
     (!runs.is_empty()).then(|| (shares, count((total / (window_ns / 1e9)) as u64)))
 }
 
-/// One bar per setting and arm; none if no arm has one.
-pub(super) fn stacked(data: &Data<'_>, chart: &Chart) -> Option<Picture> {
-    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
-    let top = key.height() + 22.0;
-    let above = |svg: &mut Svg, _: &Rows, _: f64| {
-        key.draw(svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
-        Rows::remarks_title(svg, top - 4.0, chart.remark_title);
-    };
-    let draw = |svg: &mut Svg, rows: &Rows, (_, arm, shares): (usize, &str, &[f64]), y: f64| {
-        const HEIGHT: f64 = 13.0;
-        let mut x = rows.left;
-        for (share, (part, shade)) in shares.iter().zip(chart.parts) {
-            let part_width = (share * (rows.right - rows.left)).min(rows.right - x).max(0.0);
-            let tip = format!("{arm}: {part} {}", percent(*share));
-            if part_width > 0.05 {
-                svg.rectangle((x, y + 1.0), part_width, HEIGHT, shade, &tip);
-            }
-            x += part_width;
-        }
-    };
-    let svg = Some(picture(data, (top, chart.label), chart.bar, above, draw)?);
-    let Chart { name, title, caption, .. } = chart;
-    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg })
-}
-
-const STRIPS: f64 = 44.0;
-/// Dots per strip: more would overlap anyway.
+/// Where dots begin.
+const DOTS: f64 = 44.0;
+/// Dots per row: more would overlap anyway.
 const MOST_DOTS: usize = 128;
 /// Dots beyond this multiple of the fair share are drawn there.
 const FARTHEST: f64 = 4.0;
 
-/// How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
-pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
-    let of = |runs: &[&Record]| {
+pub(super) const FAIRNESS: Chart = Chart {
+    name: "fairness",
+    title: "Fairness",
+    caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
+              gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
+              beyond.",
+    label: "Acquisitions of each vCPU over its fair share",
+    parts: &[],
+    remark_title: "Jain, least and most busy vCPU",
+    bar: |runs| {
         let shares = shares(runs);
         let remark = remark(&shares);
         (!runs.is_empty()).then_some((shares, remark))
+    },
+};
+
+/// One row per setting and arm; none if no arm has one.
+pub(super) fn picture(data: &Data<'_>, chart: &Chart) -> Option<Picture> {
+    let at = |setting: &Setting| {
+        let arms = data.arms().iter().enumerate();
+        let rows = arms.filter_map(|(arm, name)| Some((arm, name, (chart.bar)(data.runs(setting, name))?)));
+        rows.collect::<Vec<_>>()
     };
-    let scale = |rows: &Rows| Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
-    let above = |svg: &mut Svg, rows: &Rows, height: f64| {
-        let x = scale(rows);
-        for tick in x.ticks(5) {
-            svg.line("grid", (x.at(tick), STRIPS - 8.0), (x.at(tick), height - 8.0), "");
-            svg.text("soft", (x.at(tick), STRIPS - 14.0), Anchor::Middle, &format!("{tick}x"));
+    let settings: Vec<_> = data.settings().into_iter().map(|setting| (setting, at(setting))).collect();
+    let all = || settings.iter().flat_map(|(_, rows)| rows);
+    let count = all().count();
+    if count == 0 {
+        return None;
+    }
+    let names = data.arms().iter().map(String::as_str);
+    let rows = Rows::new(names, all().map(|(.., (_, remark))| remark.as_str()));
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
+    let are_dots = chart.parts.is_empty();
+    let (title, top) = if are_dots { (12.0, DOTS) } else { (key.height() + 18.0, key.height() + 22.0) };
+    let height = top + settings.len() as f64 * HEADING + count as f64 * rows.pitch() + 10.0;
+    let mut svg = Svg::new(height, chart.label);
+    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, chart.parts[part].1, at));
+    Rows::remarks_title(&mut svg, title, chart.remark_title);
+    let x = Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
+    for tick in x.ticks(5).into_iter().filter(|_| are_dots) {
+        svg.line("grid", (x.at(tick), DOTS - 8.0), (x.at(tick), height - 8.0), "");
+        svg.text("soft", (x.at(tick), DOTS - 14.0), Anchor::Middle, &format!("{tick}x"));
+    }
+    let mut y = top;
+    for (setting, of_setting) in &settings {
+        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
+        y += HEADING;
+        for (arm, name, (content, remark)) in of_setting {
+            let at = rows.row(&mut svg, y, name, remark);
+            bar(&mut svg, &rows, (name, content, chart.parts), at);
+            for share in thinned(content).into_iter().filter(|_| are_dots) {
+                svg.dot((x.at(share), at + 7.0), &colour(series(*arm)));
+            }
+            y += rows.pitch();
         }
-        Rows::remarks_title(svg, 12.0, "Jain, least and most busy vCPU");
-    };
-    let dots = |svg: &mut Svg, rows: &Rows, (arm, _, shares): (usize, &str, &[f64]), top: f64| {
-        for share in thinned(shares) {
-            svg.dot((scale(rows).at(share), top + 7.0), &colour(series(arm)));
+    }
+    let Chart { name, title, caption, .. } = chart;
+    Some(Picture { name: (*name).into(), title: (*title).into(), caption: (*caption).into(), svg: Some(svg) })
+}
+
+/// The shares of these parts, side by side.
+fn bar(svg: &mut Svg, rows: &Rows, (arm, shares, parts): (&str, &[f64], &[(&str, &str)]), y: f64) {
+    const HEIGHT: f64 = 13.0;
+    let mut x = rows.left;
+    for (share, (part, shade)) in shares.iter().zip(parts) {
+        let width = (share * (rows.right - rows.left)).min(rows.right - x).max(0.0);
+        if width > 0.05 {
+            svg.rectangle((x, y + 1.0), width, HEIGHT, shade, &format!("{arm}: {part} {}", percent(*share)));
         }
-    };
-    let svg = picture(data, (STRIPS, "Acquisitions of each vCPU over its fair share"), of, above, dots)?;
-    Some(Picture {
-        name: "fairness".into(),
-        title: "Fairness".into(),
-        caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
-                  gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
-                  beyond."
-            .into(),
-        svg: Some(svg),
-    })
+        x += width;
+    }
 }
 
 /// Acquisitions of each vCPU over the mean, all runs together; empty if there were none.
@@ -313,45 +283,4 @@ fn remark(shares: &[f64]) -> String {
     };
     let jain = shares.len() as f64 / shares.iter().map(|share| share * share).sum::<f64>();
     format!("{}, {}x to {}x", significant(jain), significant(least), significant(most))
-}
-
-const TOP: f64 = 30.0;
-/// Between the ends of the scale and the first and last marker's middle.
-const MARGIN: f64 = 12.0;
-/// Least distance between two ticks.
-const TICK: f64 = 110.0;
-
-/// A row for each curve, also for those that have no point.
-pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
-    let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
-    let told = |it: Estimate| it.told(axes.kind.show, axes.kind.show);
-    let remarks: Vec<String> =
-        curves.iter().map(|curve| estimate(curve).map_or("no estimate".into(), told)).collect();
-    let names = curves.iter().map(|curve| curve.name.as_str());
-    let rows = Rows::new(names, remarks.iter().map(String::as_str));
-    let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(height, axes.kind.y_title);
-    let x = axes.kind.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
-    for tick in x.ticks(((rows.right - rows.left) / TICK) as usize) {
-        let is_one = matches!(axes.kind.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
-        let class = if is_one { "axis" } else { "grid" };
-        svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
-        svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.kind.tick)(tick));
-    }
-    Rows::remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
-    let mut y = TOP;
-    for (curve, remark) in curves.iter().zip(&remarks) {
-        let middle = rows.row(&mut svg, y, &curve.name, remark) + 7.0;
-        let estimate = estimate(curve);
-        if let Some(interval) = estimate.as_ref().and_then(|it| it.interval) {
-            let style = format!("stroke:{}", colour(curve.series));
-            svg.line("bar", (x.at(interval.low), middle), (x.at(interval.high), middle), &style);
-        }
-        if let Some(estimate) = &estimate {
-            let tip = format!("{}: {remark}", curve.name);
-            svg.marker((x.at(estimate.hodges_lehmann), middle), curve.series, &tip);
-        }
-        y += rows.pitch();
-    }
-    svg
 }

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::chart::{Key, of_shade};
-use super::{Data, Picture, Setting};
+use super::{Data, Key, Picture, Setting, of_shade};
 use crate::record::{Record, Timeline};
 use crate::show::svg::{Anchor, HELD, INK, SHADES, Svg, WIDTH};
 use crate::text::quantity::time_ns;
@@ -65,18 +64,11 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     }
     let at = Some(data.name(setting)).filter(|name| !name.is_empty()).map(|name| format!(" at {name}"));
     let at = at.unwrap_or_default();
-    let vcpus = longest.on_pcpu.len();
-    let some = if vcpus > MOST_ROWS {
-        format!(
-            " Of {vcpus} vCPUs {MOST_ROWS} are shown: those that were off longest while they held a lock, and others from all over."
-        )
-    } else {
-        String::new()
-    };
     let caption = format!(
         "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. Each \
          field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \
-         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions.{some}"
+         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions. Of more than {MOST_ROWS} vCPUs those are \
+         shown that were off longest while they held a lock, and others from all over."
     );
     Some(Picture { name, title, caption, svg: Some(svg) })
 }
@@ -156,13 +148,6 @@ fn kinds(timeline: &Timeline, vcpu: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bin_shows_where_its_vcpu_was_most_of_the_time() {
-        let timeline =
-            Timeline { bin_ns: 500_000, on_pcpu: vec!["99400000".into()], off_pcpu: vec!["..wwhhrs".into()] };
-        assert_eq!(kinds(&timeline, 0), [0, 0, 2, 2, 1, 1, 3, 4]);
-    }
 
     #[test]
     fn of_many_vcpus_the_map_shows_lost_holders_and_others_evenly() {

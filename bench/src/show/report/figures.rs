@@ -4,73 +4,84 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::headed;
+use super::scrolled;
 use crate::analysis::findings::setting_name;
-use crate::analysis::summary::{Comparison, Row, Setting, Summary};
+use crate::analysis::summary::{Setting, Summary};
 use crate::record::Record;
-use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
+use crate::record::figures::{ACQUISITIONS, FIGURES, Figure, Shown};
 use crate::record::place::{Place, Role};
 use crate::show::published;
-use crate::show::table::{self, Shows};
+use crate::show::table::{self, Field, Grid, Line, Shows};
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{event, si};
 
 /// As many rows of a table are shown as need no click.
 const MOST_OPEN: usize = 24;
 
+/// Heading of a column, and the figure in it, where a reader can hide that.
+type Head = (String, Option<&'static Figure>);
+
+fn heads<T: Into<String>>(titles: impl IntoIterator<Item = T>) -> Vec<Head> {
+    titles.into_iter().map(|title| (title.into(), None)).collect()
+}
+
 /// The table that the terminal shows.
 pub(super) fn figures(summary: &Summary) -> Markup {
-    let (of_kernels, grid) = (summary.of_kernels, table::grid(summary));
-    let table = if of_kernels {
-        let named = [grid.names_at, grid.names_at + 1];
-        fields("Figures", &grid.header, &named, &grid.lines, &grid.begins_group)
-    } else {
-        table_of_figures(summary, &grid)
-    };
+    let Grid { header, names_at, mut groups, .. } = table::grid(summary);
+    let mut heads = heads(header);
+    if !summary.of_kernels {
+        widen(summary, names_at, &mut heads, &mut groups);
+    }
+    let named = if summary.of_kernels { vec![names_at, names_at + 1] } else { vec![names_at] };
     html! {
         p {
             "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary))
-            @if of_kernels { ". What the guests print is their own word." }
+            @if summary.of_kernels { ". What the guests print is their own word." }
             @else { ". How to read this table: " (READING_A_TABLE) " in Haltkick's source." }
         }
-        (table)
+        @if heads.iter().any(|(_, figure)| figure.is_some()) { (picker(summary, &heads)) }
+        (fields("Figures", &heads, &named, &groups))
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
 }
 
 /// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
-fn fields(
-    name: &str,
-    header: &[String],
-    named: &[usize],
-    lines: &[Vec<String>],
-    begins_group: &[bool],
-) -> Markup {
-    let heads = html! {
-        @for (at, title) in header.iter().enumerate() { th.name[named.contains(&at)] scope="col" { (title) } }
+fn fields(name: &str, heads: &[Head], named: &[usize], groups: &[Vec<Line>]) -> Markup {
+    let class = |at: usize| match heads[at].1 {
+        Some(figure) => Some(format!("of-{}", figure.name)),
+        None => named.contains(&at).then(|| "name".to_owned()),
+    };
+    let titles = html! {
+        @for (at, (title, figure)) in heads.iter().enumerate() {
+            th class=[class(at)] scope="col" title=[figure.map(|figure| figure.about)] { (title) }
+        }
     };
     let rows = html! {
-        @for (row, fields) in lines.iter().enumerate() {
-            tr.first[begins_group.get(row) == Some(&true)] {
-                @for (at, field) in fields.iter().enumerate() {
-                    @if at == named[0] {
-                        th.name scope="row" { (field) }
-                    } @else {
-                        td.name[named.contains(&at)] { (with_interval_apart(field)) }
+        @for (group, lines) in groups.iter().enumerate() {
+            @for (row, line) in lines.iter().enumerate() {
+                tr.first[group > 0 && row == 0].faint[line[named[0]].class().is_some()] {
+                    @for (at, field) in line.iter().enumerate() {
+                        @if at == named[0] {
+                            th.name scope="row" { (field.text) }
+                        } @else if named.contains(&at) {
+                            td.name { (field.text) }
+                        } @else {
+                            td class=[class(at).or_else(|| field.class().map(String::from))] { (with_interval_apart(&field.text)) }
+                        }
                     }
                 }
             }
         }
     };
-    headed(name, &heads, &rows)
+    scrolled(name, &html! { table { thead { tr { (titles) } } tbody { (rows) } } })
 }
 
 /// Everything that was printed, compared or not.
 pub(super) fn printed(summary: &Summary) -> Option<Markup> {
     let axes = || summary.outline.axes.iter();
-    let figures = ["kernel", "figure", "runs", "least", "most", "estimate", "unit"].map(String::from);
-    let header: Vec<String> = axes().map(|axis| axis.key.clone()).chain(figures).collect();
-    let mut lines = vec![];
+    let figures = ["kernel", "figure", "runs", "least", "most", "estimate", "unit"];
+    let heads = heads(axes().map(|axis| axis.key.as_str()).chain(figures));
+    let mut lines: Vec<Line> = vec![];
     for row in table::arms(summary) {
         for (name, figure) in &row.figures {
             let setting = axes().map(|axis| row.setting.get(&axis.key).cloned().unwrap_or_default());
@@ -84,153 +95,103 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
                 estimate.map_or("\u{2013}".into(), |it| si(it.hodges_lehmann)),
                 figure.unit.clone(),
             ];
-            lines.push(setting.chain(figures).collect::<Vec<String>>());
+            lines.push(setting.chain(figures).map(Field::new).collect());
         }
     }
     let at = summary.outline.axes.len();
-    let table = || fields("All that the kernels printed", &header, &[at, at + 1, at + 6], &lines, &[]);
-    (summary.of_kernels && !lines.is_empty()).then(table)
+    let is_any = summary.of_kernels && !lines.is_empty();
+    is_any.then(|| fields("All that the kernels printed", &heads, &[at, at + 1, at + 6], &[lines]))
 }
 
-enum Column {
-    /// One of the terminal's that says the setting, the arm or the ratio, by its place.
-    Of(usize),
-    /// A figure, and whether it is shown before a reader picks it.
-    Figure(Shows, bool),
-}
-
-/// The terminal's columns with the ratio next to the arm that it is made of, where narrow windows show it, too; then all figures that
-/// the summary has, of which a reader picks some.
-fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
-    if !summary.together.is_empty() {
-        return (0..header.len()).map(Column::Of).collect();
+/// Makes the terminal's table that of a page. Each line says its setting, which may be out of sight in the line above. The ratio stands next
+/// to the arm that it is made of, where narrow windows show it, too. All figures that the summary has follow, of which a reader picks some.
+fn widen(summary: &Summary, names_at: usize, heads: &mut Vec<Head>, groups: &mut [Vec<Line>]) {
+    let is_of_arms = summary.together.is_empty();
+    let shown = if is_of_arms { table::shown(summary) } else { vec![] };
+    heads[names_at + 1..].iter_mut().zip(&shown).for_each(|(head, (figure, _))| head.1 = Some(*figure));
+    let has_ratio = !summary.outline.comparisons.is_empty();
+    if has_ratio {
+        last_behind_first_figure(heads, names_at);
     }
+    let is_other = |figure: &&'static Figure| {
+        let is_known =
+            figure.center.is_some() && summary.rows.iter().any(|row| row.figure(figure.name).is_some());
+        is_of_arms && is_known && !shown.iter().any(|(it, _)| it.name == figure.name)
+    };
+    let others = FIGURES.iter().filter(is_other);
+    let others: Vec<Shows> =
+        others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column()))).collect();
+    heads.extend(others.iter().map(|(figure, column)| (column.heading.to_owned(), Some(*figure))));
+    for (row, line) in table::arms(summary).into_iter().zip(groups.iter_mut().flatten()) {
+        line[..names_at].clone_from_slice(&table::of_axes(summary, &row.setting, row.vcpus, true));
+        if has_ratio {
+            last_behind_first_figure(line, names_at);
+        }
+        line.extend(others.iter().map(|it| Field::new(table::value(row, it).trim())));
+    }
+}
+
+fn last_behind_first_figure<T>(columns: &mut [T], names_at: usize) {
+    let at = (names_at + 2).min(columns.len() - 1);
+    columns[at..].rotate_right(1);
+}
+
+/// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program. Paper has no room for figures
+/// that have no column of their own.
+fn picker(summary: &Summary, heads: &[Head]) -> Markup {
     let shown = table::shown(summary);
-    let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
-    // Paper has no room for what has no column of its own.
-    let in_report = |it: &Shows| it.0.column.is_some() && it.1.shown == Shown::InReport;
-    let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
-    if !summary.outline.comparisons.is_empty() {
-        figures.insert(figures.len().min(1), Column::Of(header.len() - 1));
-    }
-    let any = |name: &str| summary.rows.iter().any(|row| row.figure(name).is_some());
-    let others = FIGURES.iter().filter(|figure| figure.center.is_some() && any(figure.name));
-    let others = others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column())));
-    let others = others.filter(|it| !is_shown(it)).map(|it| Column::Figure(it, in_report(&it)));
-    (0..=names_at).map(Column::Of).chain(figures).chain(others).collect()
-}
-
-/// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program.
-fn picker(columns: &[Column]) -> Markup {
-    let figures = columns.iter().filter_map(|column| match column {
-        Column::Figure((figure, column), is_open) => Some((figure.name, column.heading, *is_open)),
-        Column::Of(_) => None,
-    });
-    let figures: Vec<_> = figures.collect();
+    let is_open = |figure: &Figure| {
+        let is_in_report = figure.column.is_some_and(|column| column.shown == Shown::InReport);
+        is_in_report || shown.iter().any(|(it, _)| it.name == figure.name)
+    };
+    let figures: Vec<(&str, &Figure)> =
+        heads.iter().filter_map(|(title, figure)| Some((title.as_str(), (*figure)?))).collect();
     let rule = |name: &str| format!("section:has(#pick-{name}:not(:checked)) .of-{name}{{display:none}}");
-    let rules: String = figures.iter().map(|(name, ..)| rule(name)).collect();
+    let rules: String = figures.iter().map(|(_, figure)| rule(figure.name)).collect();
     html! {
         style { (PreEscaped(rules)) }
         details.picker {
             summary { "Columns" }
-            @for (name, heading, is_open) in &figures {
-                label { input type="checkbox" id={ "pick-" (name) } checked[*is_open]; " " (heading) }
+            @for (title, figure) in &figures {
+                label { input type="checkbox" id={ "pick-" (figure.name) } checked[is_open(figure)]; " " (title) }
             }
         }
     }
 }
 
-fn table_of_figures(summary: &Summary, grid: &table::Grid) -> Markup {
-    let columns = columns(summary, &grid.header, grid.names_at);
-    let heads = html! {
-        @for column in &columns {
-            @match column {
-                Column::Of(at) => th.name[*at == grid.names_at] scope="col" { (grid.header[*at]) },
-                Column::Figure((figure, column), _) => {
-                    th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (column.heading) }
-                }
-            }
-        }
-    };
-    let rows = html! {
-        @for ((row, fields), first) in table::arms(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
-            tr.ideal[row.role == Role::Ideal].first[*first] {
-                @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
-            }
-        }
-    };
-    html! {
-        @if summary.together.is_empty() { (picker(&columns)) }
-        (headed("Figures", &heads, &rows))
-    }
-}
-
-fn cell(summary: &Summary, row: &Row, fields: &[String], column: &Column, names_at: usize) -> Markup {
-    let at = match column {
-        Column::Of(at) => *at,
-        Column::Figure(it, _) => {
-            return html! { td class={ "of-" (it.0.name) } { (with_interval_apart(table::value(row, it).trim())) } };
-        }
-    };
-    if at == names_at {
-        return html! { th.name scope="row" { (row.arm) } };
-    }
-    if at == fields.len() - 1
-        && let Some(asked) = summary.outline.comparisons.first()
-    {
-        return ratio(summary, row, &asked.name);
-    }
-    let axis = summary.outline.axes.get(at);
-    match axis.and_then(|axis| row.setting.get(&axis.key)) {
-        // The terminal leaves out what the line above says; here that may be out of sight.
-        Some(value) => html! { td { (value) } },
-        None if at < names_at => html! { td { (row.vcpus) } },
-        None => html! { td { (with_interval_apart(&fields[at])) } },
-    }
-}
-
-/// `603 k/s +- 1.7 %`, with what follows the figure as a part of its own.
+/// `603 k/s +- 1.7 %` and `1.72x (1.61 to 1.85) +`, with the interval as a part of its own behind all else.
 fn with_interval_apart(text: &str) -> Markup {
-    match text.split_once(" +- ").or_else(|| text.split_once(" +-")) {
-        Some((figure, half)) => html! { (figure) " " small { "\u{b1} " (half) } },
+    if let Some((figure, half)) = text.split_once(" +- ").or_else(|| text.split_once(" +-")) {
+        return html! { (figure) " " small { "\u{b1} " (half) } };
+    }
+    let in_parentheses =
+        text.split_once(" (").and_then(|(figure, rest)| Some((figure, rest.split_once(')')?)));
+    match in_parentheses {
+        Some((figure, (interval, mark))) => html! { (figure) (mark) " " small { "(" (interval) ")" } },
         None => html! { (text) },
     }
-}
-
-/// The comparison called `name`, if this line stands above its line.
-fn ratio(summary: &Summary, line: &Row, name: &str) -> Markup {
-    let is_it = |it: &&Comparison| it.name == name && it.arm == line.arm && it.setting == line.setting;
-    let found = summary.comparisons.iter().find(is_it);
-    found.map_or(
-        html! { td {} },
-        |found| html! { td class=[table::look(found.verdict).1] { (as_ratio(found)) } },
-    )
-}
-
-fn as_ratio(comparison: &Comparison) -> Markup {
-    let text = comparison.as_ratio();
-    let (figure, interval) = text.split_once(' ').unwrap_or((&text, ""));
-    html! { (figure) " " (table::mark(comparison)) " " small { (interval) } }
 }
 
 /// Every ratio of the experiment in words: what the pictures of ratios show.
 pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
     let names = summary.outline.comparisons.iter().map(|asked| asked.name.as_str());
-    let named = |name: &str| summary.comparisons.iter().filter(|it| it.name == name).collect::<Vec<_>>();
-    let tables: Vec<(&str, Vec<&Comparison>)> =
-        names.map(|name| (name, named(name))).filter(|(_, rows)| !rows.is_empty()).collect();
-    let all: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
+    let tables = names.map(|name| {
+        let (header, lines) = table::cells(summary.comparisons.iter().filter(|it| it.name == name));
+        (name, heads(header), lines)
+    });
+    let tables: Vec<(&str, Vec<Head>, Vec<Line>)> = tables.filter(|(.., lines)| !lines.is_empty()).collect();
+    let all: usize = tables.iter().map(|(.., lines)| lines.len()).sum();
     let content = html! {
         p {
-            "One arm over another within blocks; above 1 the arm does better. An interval that contains 1 shows no difference."
+            "B is one arm over another, A, within blocks; above 1 it does better. An interval that contains 1 shows no difference."
         }
-        @for (name, rows) in &tables {
+        @for (name, heads, lines) in &tables {
             details open[all <= MOST_OPEN] {
                 summary { (name) }
-                (comparison_table(summary, name, rows))
+                (fields(name, heads, &[1, 0, 2, heads.len() - 1], std::slice::from_ref(lines)))
             }
         }
-        @if let Some(words) = table::control(summary) { p { (words.join(", ")) } }
+        @if let Some(pair) = table::control(summary) { p { (pair) } }
     };
     (!tables.is_empty()).then_some(content)
 }
@@ -239,46 +200,20 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
 pub(super) fn published(summary: &Summary) -> Option<Markup> {
     let content = html! {
         @for row in &summary.published {
-            @let [there, here] = published::figures(row);
+            @let [figures, conditions] = published::told(row);
             details {
-                summary { (row.published.name) ": published " (there) ", ours " (here) ": " strong { (row.agreement.word()) } }
+                summary { (figures) }
+                p { (conditions) }
                 p { (published::reasons(&summary.outline.experiment, row)) }
-                p { "Control: " (published::control(row)) }
             }
         }
     };
     (!summary.published.is_empty()).then_some(content)
 }
 
-fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> Markup {
-    let heads = html! {
-        @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
-        th.name scope="col" { "arm" }
-        th.name scope="col" { "over" }
-        th scope="col" { "ratio" }
-        th.name scope="col" { "in words" }
-    };
-    let rows = html! {
-        @for row in compared {
-            tr {
-                @for axis in &summary.outline.axes { td { (row.setting.get(&axis.key).map_or("", String::as_str)) } }
-                th.name scope="row" { (row.arm) }
-                td.name { (row.baseline) }
-                td class=[table::look(row.verdict).1] { (as_ratio(row)) }
-                td.name {
-                    (row.verdict.word(&row.of))
-                    @if let Some(sensitivity) = &row.sensitivity { ", " (sensitivity.word()) }
-                }
-            }
-        }
-    };
-    headed(name, &heads, &rows)
-}
-
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
-    let lines = table::lock_cost_lines(&summary.lock_costs);
-    let header = table::LOCK_COSTS.map(String::from);
-    (!lines.is_empty()).then(|| fields("Uncontended costs", &header, &[0], &lines, &[]))
+    let lines = table::lock_costs(summary);
+    (!lines.is_empty()).then(|| fields("Uncontended costs", &heads(table::LOCK_COSTS), &[0], &[lines]))
 }
 
 /// How often trials of the same comparison show a difference, if the experiment has trials.
@@ -317,13 +252,13 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
     settings.sort_by_key(|setting| summary.outline.rank(setting));
     settings.dedup();
     let at = settings.iter().map(|setting| setting_name(summary, setting));
-    let header: Vec<String> = std::iter::once("event".into()).chain(at).collect();
+    let heads = heads(std::iter::once("event".into()).chain(at));
     let line = |name: &&str| {
         let at = settings.iter().map(|setting| events_at(&records, setting, name));
-        std::iter::once((*name).to_owned()).chain(at).collect::<Vec<String>>()
+        std::iter::once((*name).to_owned()).chain(at).map(Field::new).collect()
     };
-    let lines: Vec<Vec<String>> = names.iter().map(line).collect();
-    let table = || html! { details { summary { (arm) } (fields(arm, &header, &[0], &lines, &[])) } };
+    let lines: Vec<Line> = names.iter().map(line).collect();
+    let table = || html! { details { summary { (arm) } (fields(arm, &heads, &[0], &[lines])) } };
     (!names.is_empty()).then(table)
 }
 

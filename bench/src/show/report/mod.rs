@@ -24,42 +24,37 @@ pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -
     let mut pictures = plot::pictures(&Data::new(summary, records));
     let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
     let sections = sections((manifest, summary, records), &pictures);
-    let title = &summary.outline.title;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(title, svg::STYLE))
-            body {
-                a.skip href="#findings" { "To the findings" }
-                main {
-                    h1 { (title) }
-                    (headline(summary, first.as_ref()))
-                    (contents(&sections))
-                    @for (id, title, content) in &sections {
-                        section id=(id) aria-labelledby={ (id) "-title" } {
-                            h2 id={ (id) "-title" } { (title) }
-                            (content)
-                        }
-                    }
-                }
+    let content = html! {
+        a.skip href="#findings" { "To the findings" }
+        (headline(summary, first.as_ref()))
+        (contents(&sections))
+        @for (id, title, content) in &sections {
+            section id=(id) aria-labelledby={ (id) "-title" } {
+                h2 id={ (id) "-title" } { (title) }
+                (content)
             }
         }
     };
-    page.into_string() + "\n"
+    whole(&summary.outline.title, svg::STYLE, &content)
 }
 
-/// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
-pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta http-equiv="Content-Security-Policy" content=(POLICY);
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            title { (title) }
-            style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+/// A page that loads nothing from elsewhere. `style` follows the style of all pages.
+pub(in crate::show) fn whole(title: &str, style: &str, content: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+            }
+            body { main { h1 { (title) } (content) } }
         }
-    }
+    };
+    page.into_string() + "\n"
 }
 
 /// The beginning of the page: a sentence, and the picture that shows it.
@@ -128,26 +123,19 @@ pub(in crate::show) fn scrolled(name: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
 }
 
-fn headed(name: &str, heads: &Markup, rows: &Markup) -> Markup {
-    scrolled(name, &html! { table { thead { tr { (heads) } } tbody { (rows) } } })
-}
-
 fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
     let host = &manifest.host;
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let items = [
         ("experiment", summary.outline.experiment.clone()),
         ("begun", manifest.started.clone()),
-        ("measured", table::extent(summary)),
         ("CPU", or_unknown(&host.cpu_model)),
         ("kernel", or_unknown(&host.kernel)),
         ("KVM", or_unknown(&host.kvm_module)),
         ("seed", manifest.seed.to_string()),
         ("haltkick", host.haltkick_version.clone()),
     ];
-    html! {
-        dl.origin { @for (name, value) in items { div { dt { (name) } dd { (value) } } } }
-    }
+    facts("Origin", items.into_iter().map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// Warnings about figures, next to them.
@@ -156,7 +144,7 @@ fn warnings(summary: &Summary) -> Markup {
         @if !summary.warnings.is_empty() {
             aside.warnings {
                 h3 { "Before you believe a figure" }
-                (folded(&summary.warnings))
+                (list(&summary.warnings))
             }
         }
     }
@@ -171,22 +159,15 @@ fn checks(summary: &Summary) -> Markup {
             ("open", CheckOutcome::NotChecked, "Could not be checked"),
         ] {
             @if checks(outcome).next().is_some() {
-                section class=(class) { h3 { (title) } (folded(&checks(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
+                section class=(class) { h3 { (title) } (list(checks(outcome).map(|check| &check.text))) }
             }
         }
     }
 }
 
-/// A list; of a long one, the lines after the first few need a click.
-fn folded(lines: &[impl AsRef<str>]) -> Markup {
-    const OPEN: usize = 6;
-    const MOST_OPEN: usize = 8;
-    let (open, rest) = lines.split_at(if lines.len() > MOST_OPEN { OPEN } else { lines.len() });
-    let list = |lines: &[_]| html! { ul { @for line in lines { li { (AsRef::<str>::as_ref(line)) } } } };
-    html! {
-        (list(open))
-        @if !rest.is_empty() { details { summary { (rest.len()) " more" } (list(rest)) } }
-    }
+/// A list, which scrolls if it is long.
+fn list<'a>(lines: impl IntoIterator<Item = &'a String>) -> Markup {
+    html! { ul.long tabindex="0" { @for line in lines { li { (line) } } } }
 }
 
 fn findings(summary: &Summary) -> Markup {
@@ -199,59 +180,49 @@ fn findings(summary: &Summary) -> Markup {
     }
 }
 
+/// Rules by which figures are made.
+const RULES: [&str; 5] = [
+    "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift from block to \
+     block cancels.",
+    "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below six blocks). A \
+     difference is called one, by marks and findings alike, only if the interval excludes 1 and withstands Holm's correction over \
+     all settings of its comparison. The intervals themselves are not corrected.",
+    "A ratio is not valid if more than 29 % of its pairs have an invalid run, and counts in no finding. Every record has the \
+     warnings that make a run invalid.",
+    "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / hold.",
+    "Outliers and drift are marked, never removed. Every run is in runs.jsonl.",
+];
+
 fn method() -> Markup {
-    let rules = html! {
-        ul {
-            li {
-                "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift \
-                 from block to block cancels."
-            }
-            li {
-                "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
-                 six blocks). A difference is called one, by marks and findings alike, only if the interval excludes 1 and \
-                 withstands Holm's correction over all settings of its comparison. The intervals themselves are not corrected."
-            }
-            li {
-                "A ratio is not valid if more than 29 % of its pairs have an invalid run, and counts in no finding. Every record \
-                 has the warnings that make a run invalid."
-            }
-            li {
-                "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / \
-                 hold."
-            }
-            li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
+    html! {
+        details {
+            summary { "Blocks, estimates, validity and the ideal" }
+            ul { @for rule in RULES { li { (rule) } } }
         }
-    };
-    html! { details { summary { "Blocks, estimates, validity and the ideal" } (rules) } }
+    }
 }
 
 /// The files that each arm booted.
 fn kernels(manifest: &Manifest) -> Markup {
-    let table = html! {
-        table.facts {
-            thead {
-                tr {
-                    @for title in ["arm", "kernel", "initial RAM disk", "command line"] { th.name scope="col" { (title) } }
-                }
-            }
-            tbody {
-                @for it in &manifest.kernels {
-                    tr {
-                        th.name scope="row" { (it.name()) }
-                        td.text { (it.kernel) " " small { (it.kernel_sha256) } }
-                        td.text { (it.initrd.as_deref().unwrap_or("none")) " " small { (it.initrd_sha256.as_deref().unwrap_or("")) } }
-                        td.text { (it.command_line) }
-                    }
-                }
-            }
-        }
-    };
-    scrolled("Kernels", &table)
+    let of_arm = manifest.kernels.iter().flat_map(|it| {
+        let disk = [it.initrd.as_deref().unwrap_or("none"), it.initrd_sha256.as_deref().unwrap_or_default()];
+        let booted = [
+            ("kernel", format!("{} {}", it.kernel, it.kernel_sha256)),
+            ("initial RAM disk", disk.join(" ")),
+            ("command line", it.command_line.clone()),
+        ];
+        booted.map(|(what, text)| (format!("{}: {what}", it.name()), text))
+    });
+    facts("Kernels", of_arm)
 }
 
 /// The manifest, folded.
 fn appendix(manifest: &Manifest) -> Markup {
     let overrides = manifest.source.overrides.join(" ");
+    let of_host = manifest.facts.iter().map(|(name, fact)| {
+        let why = fact.why.as_deref().unwrap_or("no reason given");
+        (name.clone(), fact.value.clone().unwrap_or_else(|| format!("not available: {why}")))
+    });
     html! {
         details {
             summary { "Experiment file" }
@@ -260,29 +231,16 @@ fn appendix(manifest: &Manifest) -> Markup {
         }
         details {
             summary { "Host, in " (manifest.facts.len()) " facts" }
-            (scrolled("Facts about the host", &facts(manifest)))
+            (facts("Facts about the host", of_host))
         }
     }
 }
 
-fn facts(manifest: &Manifest) -> Markup {
-    html! {
-        table.facts {
-            tbody {
-                @for (name, fact) in &manifest.facts {
-                    tr {
-                        th.name scope="row" { (name) }
-                        td.text {
-                            @match &fact.value {
-                                Some(value) => (value),
-                                None => i { "not available: " (fact.why.as_deref().unwrap_or("no reason given")) },
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+/// A table of names, and what is known of each.
+fn facts(name: &str, facts: impl Iterator<Item = (String, String)>) -> Markup {
+    let rows =
+        html! { @for (name, text) in facts { tr { th.name scope="row" { (name) } td.text { (text) } } } };
+    scrolled(name, &html! { table.facts { tbody { (rows) } } })
 }
 
 #[cfg(test)]
@@ -303,20 +261,10 @@ mod tests {
         let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("<script>", "tas").arm("b & c", "ticket");
         let plan = plan.compare("\"b\"", "b & c", "<script>").control("b & c").plan(6);
         let page = page_of(&plan, &World::new(1).records(&plan));
-        let order = [
-            "<p class=\"lead\">",
-            "<svg",
-            "<nav",
-            "<section id=\"findings\" ",
-            "<section id=\"figures\" ",
-            "<table",
-            "<section id=\"checks\" ",
-            "<section id=\"method\" ",
-            "<section id=\"manifest\" ",
-            "<dl class=\"origin\"",
-        ];
-        let places = order.map(|part| page.find(part).unwrap_or_else(|| panic!("{part} is missing")));
-        assert!(places.is_sorted(), "{order:?} stand at {places:?}");
+        for id in ["findings", "figures", "comparisons", "checks", "method", "manifest"] {
+            let section = format!("<section id=\"{id}\" ");
+            assert!(page.contains(&section) && page.contains(&format!("href=\"#{id}\"")), "{id}: {page}");
+        }
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;") && page.contains("b &amp; c"));
         let (opened, closed) = (page.matches("<td").count(), page.matches("</td>").count());
         assert!(opened == closed && opened > 40, "{opened} cells are opened and {closed} closed");
@@ -342,8 +290,7 @@ mod tests {
         let (quiet, open) = (section("quiet"), section("open"));
         assert!(quiet.contains("the outer host took 0 %") && !quiet.contains("other processes"), "{quiet}");
         assert!(open.contains("this experiment has none"), "{open}");
-        for part in ["<td class=\"invalid\">2.00x !", "<p class=\"lead\"><b>Not valid: </b>b/a: no finding, "]
-        {
+        for part in ["<td class=\"faint\">2.00x !", "<p class=\"lead\"><b>Not valid: </b>b/a: no finding, "] {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!(!page.contains("class=\"faster\""), "{page}");
@@ -361,16 +308,6 @@ mod tests {
             assert!(page.contains(&format!("id=\"pick-{name}\"")) && page.contains(&rule), "{name}");
             assert_eq!(page.matches(&format!("class=\"of-{name}\"")).count(), 1 + 3, "{name}: head and rows");
         }
-    }
-
-    #[test]
-    fn a_long_list_is_folded_behind_its_first_lines() {
-        let lines = |most: usize| (0..most).map(|line| format!("line {line}")).collect::<Vec<_>>();
-        assert!(!folded(&lines(8)).into_string().contains("<details>"));
-        let page = folded(&lines(9)).into_string();
-        let (open, rest) = page.split_once("<details>").expect("a fold");
-        assert!(open.contains("line 5") && !open.contains("line 6"), "{page}");
-        assert!(rest.contains("3 more") && rest.contains("line 6") && rest.contains("line 8"), "{page}");
     }
 
     /// The text of a page, without its elements.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{FAINT, Field, layout, look, of_comparison};
+use super::{Field, Line, layout, told};
 use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Setting, words};
@@ -96,34 +96,24 @@ impl LeftOut {
 
 /// A line for each cell, then what all together say.
 pub(crate) fn comparisons(found: &Compared) -> String {
-    let cells = &found.cells;
-    let has_figures = cells.iter().any(|cell| cell.of.figure().is_some());
-    let figure = has_figures.then_some("figure");
-    let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
-    let header: Vec<String> = header.map(String::from).collect();
-    let line = |(i, cell)| line(cell, found.invalid.contains(&i), has_figures);
-    let lines: Vec<Vec<Field>> = cells.iter().enumerate().map(line).collect();
+    let (header, lines) = cells(found.cells.iter());
     let mut text = layout(&header, &lines, 1);
     conclusions(found).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text
 }
 
-/// The figure of an invalid cell is there to be seen, without a verdict.
-fn line(cell: &Comparison, is_invalid: bool, has_figures: bool) -> Vec<Field> {
-    let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
-    let mut fields =
-        vec![Field::new(words("", &cell.setting)), Field::new(cell.arm.as_str()), Field::new(baseline)];
-    let measure = || cell.of.figure().map_or_else(|| String::from(cell.of.clone()), String::from);
-    fields.extend(has_figures.then(|| Field::new(measure())));
-    let faint = |text: String| Field { text, style: FAINT };
-    fields.extend(match is_invalid {
-        true => [faint(cell.as_ratio()), faint("invalid".into())],
-        false => {
-            let verdict = cell.verdict.word(&cell.of).into();
-            [of_comparison(cell), Field { text: verdict, style: look(cell.verdict).0 }]
-        }
-    });
-    fields
+/// The table of these comparisons: its header, and a line for each. The second field is the arm.
+pub(crate) fn cells<'a>(cells: impl Iterator<Item = &'a Comparison> + Clone) -> (Vec<String>, Vec<Line>) {
+    let has_figures = cells.clone().any(|cell| cell.of.figure().is_some());
+    let figure = has_figures.then_some("figure");
+    let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
+    let line = |cell: &Comparison| {
+        let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
+        let measure = has_figures.then(|| String::from(cell.of.clone()));
+        let names = [words("", &cell.setting), cell.arm.clone(), baseline.into()];
+        names.into_iter().chain(measure).map(Field::new).chain(told(cell)).collect()
+    };
+    (header.map(String::from).collect(), cells.map(line).collect())
 }
 
 fn conclusions(found: &Compared) -> Vec<String> {

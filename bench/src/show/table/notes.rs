@@ -46,7 +46,7 @@ fn warning(line: &str) -> String {
 
 fn all(summary: &Summary, signs: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = signs.iter().flat_map(|sign| wrap(sign, 2)).collect();
-    lines.extend(control(summary).map(|words| words.join(", ")));
+    lines.extend(control(summary));
     lines.extend(checks(summary).iter().map(|line| coloured(FAINT, line)));
     for text in &summary.warnings {
         lines.extend(wrap(&format!("warning: {text}"), 2).iter().map(|line| warning(line)));
@@ -68,11 +68,8 @@ fn checks(summary: &Summary) -> Vec<String> {
 }
 
 fn brief(summary: &Summary, signs: &[String], (word, warnings): (&str, &[String])) -> Vec<String> {
-    // A mark says the same as its words, which are left out where there is no room.
-    let pair = control(summary).map(|words| match words.join(", ") {
-        whole if whole.chars().count() <= WIDTH => whole,
-        _ => clipped(wrap(&words[0], 2), 1).concat(),
-    });
+    // The words, at the end, say the same as the mark.
+    let pair = control(summary).map(|pair| clipped(wrap(&pair, 2), 1).concat());
     let least = usize::from(pair.is_some()) + usize::from(!warnings.is_empty()) + 1;
     let legend = legend(signs, MOST_LINES - least);
     let room = MOST_LINES - legend.len() - usize::from(pair.is_some()) - 1;
@@ -290,26 +287,29 @@ mod tests {
         }
     }
 
-    fn verbose(sketch: &Sketch) -> String {
-        let plan = sketch.plan(2);
-        table::summary(&World::new(1).summary(&plan), Detail::Verbose)
-    }
-
     #[test]
-    fn only_a_second_ideal_and_a_second_guest_are_explained() {
+    fn only_marks_and_rows_that_occur_are_explained() {
         let plain = Sketch::new().arm("a", "tas");
         let longer = plain.clone().arm_with("longer", "lock = \"tas\"\nhold = \"5us\"");
         let beside = plain.clone().arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
-        let [ideal, guest] = [
+        let ratios = plain.clone().axis("ratio", &["1", "8"]).arm("b", "tas").compared();
+        let spoiled = World::new(1).shape(Shape::LogNormal(0.02)).disturbed(|asked, _| asked.guest.vcpus > 2);
+        let [ideal, guest, settings, invalid] = [
             "lock-free 2: arms that differ in more than the lock",
             "pair / b: guest b, which ran next to the first guest of pair",
+            "after a ratio: + faster, - slower (Holm over 2 settings), ~6% no difference shown",
+            ", ! not valid, more than 29 % of its pairs have an invalid run",
         ];
-        for (sketch, told, not_told) in [
-            (&plain, "A sketch", &["ideal each", "next to", "overtaken"][..]),
-            (&longer, ideal, &[guest]),
-            (&beside, guest, &["overtaken"]),
+        let of = |sketch: &Sketch| World::new(1).summary(&sketch.plan(2));
+        for (summary, told, not_told) in [
+            (of(&plain), "A sketch", &["ideal each", "next to", "overtaken", "after a ratio"][..]),
+            (of(&longer), ideal, &[guest]),
+            (of(&beside), guest, &["overtaken"]),
+            (of(&ratios), settings, &[invalid]),
+            // Only one setting is looked at.
+            (spoiled.summary(&ratios.plan(3)), invalid, &["Holm"]),
         ] {
-            let shown = verbose(sketch);
+            let shown = table::summary(&summary, Detail::Verbose);
             assert!(shown.contains(told) && !not_told.iter().any(|it| shown.contains(it)), "{shown}");
         }
     }
@@ -324,28 +324,9 @@ mod tests {
         // Two pCPUs at once, which no lock allows.
         let overlapping = Sketch::new().arm_with("a", "lock = \"tas\"\nthink = \"0ns\"");
         assert!(has_one(&Sketch::new().arm("a", "tas")) && !has_one(&overlapping));
-        let overlapping = verbose(&overlapping);
+        let summary = World::new(1).summary(&overlapping.plan(2));
+        let overlapping = table::summary(&summary, Detail::Verbose);
         let of_arm = overlapping.lines().find(|line| line.trim_start().starts_with("a ")).expect("its line");
         assert_eq!(of_arm.matches(" +- ").count(), 2, "throughput and efficiency have intervals: {of_arm}");
-    }
-
-    #[test]
-    fn marks_are_explained_where_they_occur() {
-        let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "tas").compared();
-        let shown = verbose(&sketch.clone());
-        assert!(
-            shown.contains(
-                "after a ratio: + faster, - slower (Holm over 2 settings), ~6% no difference shown"
-            ),
-            "{shown}"
-        );
-        let plan = sketch.plan(3);
-        let records = World::new(1)
-            .shape(Shape::LogNormal(0.02))
-            .disturbed(|asked, _| asked.guest.vcpus > 2)
-            .records(&plan);
-        let shown = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
-        assert!(shown.contains(", ! not valid, more than 29 % of its pairs have an invalid run"), "{shown}");
-        assert!(shown.contains(" !") && !shown.contains("Holm"), "only one setting is looked at: {shown}");
     }
 }
