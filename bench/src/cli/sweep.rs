@@ -9,13 +9,12 @@ use clap::Args;
 
 use haltkick_vmm::Span;
 
-use super::{Format, ImageArgs};
+use super::{ImageArgs, ShowArgs};
 use crate::experiment::measure::Measure;
 use crate::experiment::sweep::Vary;
 use crate::experiment::{MOST_RETRIES, WORKLOAD_INSIDE};
 use crate::measure::session::ENDS_SOON;
 use crate::settings::Settings;
-use crate::show::export::Export;
 use crate::text::quantity;
 
 pub(super) const SWEEP_EXAMPLES: &str = "\
@@ -107,22 +106,25 @@ pub(crate) struct BisectArgs {
     pub(crate) boot: BootArgs,
 }
 
-/// Kernel and files that all cells boot instead of our own guest.
+/// Kernel and files that a run or all cells boot instead of our own guest.
 #[derive(Args, Debug)]
 pub(crate) struct BootArgs {
-    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; --vary kernel=FILE,... boots several
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
+    /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. Sweeps boot several by
+    /// --vary kernel=FILE,... See docs/linux-guest.md
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<String>,
-    /// The initial RAM disk of the kernels
+    /// The initial RAM disk of the kernel
     #[arg(long, value_name = "FILE")]
     pub(crate) initrd: Option<String>,
-    /// Words for the kernels' command lines; those of --vary cmdline='WORDS;...' come behind them
+    /// Words for the kernel's command line, after `console=ttyS0 panic=-1`; those of --vary cmdline='WORDS;...' come behind them
     #[arg(long, visible_alias = "cmdline", value_name = "WORDS", allow_hyphen_values = true)]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT")]
     pub(crate) marker: Option<String>,
-    /// Run this workload on the kernels: `run` and settings of it. Its figures are those of any run
+    /// Run this workload on the kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
+    /// disk is made for it, and its record comes back. --engine qemu takes it, too
     #[arg(long, value_name = "WORDS", conflicts_with = "initrd")]
     pub(crate) workload_inside: Option<String>,
 }
@@ -202,22 +204,11 @@ pub(crate) struct Conduct {
     pub(crate) retry_disturbed: Option<u32>,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
-    #[arg(long, help_heading = "Trust")]
-    pub(crate) strict: bool,
     /// Directory for the results, created if need be [default: named by experiment and time]
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// Output at the end
-    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    pub(crate) format: Format,
-    /// Print all that stands below the table, not only six lines
-    #[arg(long, help_heading = "Output")]
-    pub(crate) verbose: bool,
-    /// Also write the results as markdown or csv, into the directory or into FILE
-    /// (- is standard output); may be given several times
-    #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
-    pub(crate) export: Vec<Export>,
+    #[command(flatten, next_help_heading = "Output")]
+    pub(crate) show: ShowArgs,
     /// Print the cells and about how long they take, and stop
     #[arg(long, help_heading = "Parts")]
     pub(crate) dry_run: bool,

@@ -11,7 +11,7 @@ use haltkick_vmm::Needs;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs, SweepArgs};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, SweepArgs};
 use crate::commands::{dry_run, report};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
@@ -97,13 +97,11 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
-    let exports = Exports::open(&conduct.export)?;
+    let exports = Exports::open(&conduct.show.export)?;
     let live = job.live(&directory.path)?;
     walls::confine(&job.needs(&directory.path))?;
     let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
-    let (format, strict, verbose) = (conduct.format, conduct.strict, conduct.verbose);
-    let show = ShowArgs { format, strict, verbose, export: vec![] };
-    let concluded = report::conclude(&directory.path, &manifest, &records, &show, &exports);
+    let concluded = report::conclude(&directory.path, &manifest, &records, &conduct.show, &exports);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 }
 
 /// Boots a Linux kernel, runs it to its end, prints its record. Its console goes to stderr as it comes, its record to stdout at the end.
-fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
+fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
     let wrong_inside = |message: String| Failure::usage(printable(&format!("--workload-inside: {message}")));
     let inside = args.linux.workload_inside.as_deref().map(WorkloadInside::read).transpose();
@@ -82,7 +82,7 @@ fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     let mut linux = Kernel {
         kernel: kernel.into(),
-        initrd: args.linux.initrd.clone().map(RamDisk::File),
+        initrd: args.linux.initrd.as_ref().map(|path| RamDisk::File(path.into())),
         append: args.linux.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(settings),
         marker: args.linux.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
