@@ -26,13 +26,13 @@ const FAINT: Style = Style::new().dimmed();
 
 const GAP: &str = "  ";
 
-struct Field {
+pub(crate) struct Field {
     text: String,
     style: Style,
 }
 
 impl Field {
-    fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new() }
     }
 }
@@ -211,7 +211,7 @@ fn widths(header: &[String], lines: &[Vec<Field>]) -> Vec<usize> {
 }
 
 /// Columns as wide as their widest field; the first `left` and the one after are set to the left.
-fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
+pub(crate) fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
     let widths = widths(header, lines);
     let mut text = String::new();
     let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();
