@@ -149,9 +149,8 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
 /// Whether too many runs are invalid for any answer to what was asked.
 fn is_lost(summary: &Summary, assumptions: &[Assumption]) -> bool {
     let asked = setting(assumptions, None);
-    let verdicts = summary.comparisons.iter().filter(|it| it.setting == asked).map(|it| it.verdict);
-    let verdicts: Vec<Verdict> = verdicts.collect();
-    !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict == Verdict::NotValid)
+    let mut compared = summary.comparisons.iter().filter(|it| it.setting == asked).peekable();
+    compared.peek().is_some() && compared.all(|it| it.verdict == Verdict::NotValid)
 }
 
 /// The comparisons on machines like the one that was asked for, if all of them ran in the time that is left, and how they ended.
@@ -300,18 +299,14 @@ fn text(
     like: Option<&Summary>,
     path: &Path,
 ) -> String {
-    let at = |name: &str, other: Option<usize>| {
-        let setting = setting(assumptions, other);
-        summary.comparisons.iter().find(|it| it.name == name && it.setting == setting)
-    };
+    let at = |name, other| summary.comparison(name, &setting(assumptions, other));
     let mut lines = vec![];
     for (name, guest) in COMPARED {
         let Some(gain) = at(name, None) else { continue };
         lines.push(sentence(gain, guest, assumed));
-        let tried = assumptions.iter().enumerate();
-        lines.extend(
-            tried.map(|(index, it)| format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index))))),
-        );
+        for (index, it) in assumptions.iter().enumerate() {
+            lines.push(format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index)))));
+        }
         if summary.simulated {
             let compared = like.and_then(|like| like.comparisons.iter().find(|it| it.name == name));
             let word = compared.and_then(|it| it.sensitivity.as_ref()).map(Sensitivity::word);
@@ -405,11 +400,9 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
     }
     let blocks = made.saturating_mul(TIMES_MORE);
     let open = summary.comparisons.iter().filter(|it| !it.verdict.is_difference());
-    let ratios = open.filter_map(|it| it.ratio.as_ref());
-    let widest = ratios.filter(|ratio| ratio.half_width().is_none_or(|half| half > NARROW));
-    let widest =
-        widest.max_by(|a, b| a.half_width().unwrap_or(1e9).total_cmp(&b.half_width().unwrap_or(1e9)));
-    if let Some(ratio) = widest {
+    let half = |ratio: &Estimate| ratio.half_width().unwrap_or(f64::INFINITY);
+    let vague = open.filter_map(|it| it.ratio.as_ref()).filter(|ratio| half(ratio) > NARROW);
+    if let Some(ratio) = vague.max_by(|a, b| half(a).total_cmp(&half(b))) {
         let share = significance::smallest_difference(ratio, blocks);
         let share = share.map_or(String::new(), |share| {
             format!(", which would show a difference of {} %", significant(share * 100.0))

@@ -150,8 +150,7 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
         return Ok(run);
     }
     let stop = interrupt::catch()?;
-    let instruments = Instruments::default();
-    let engine = |run: &Run| Ok(haltkick_vmm::run(run, image, &instruments, &stop)?.all()?.into());
+    let engine = measure::engine::kvm(image, &stop, None);
     let work_rate = Some(Calibration::measure(&engine, &run, image, 1)?.work_rate);
     Ok(Run { work_rate, ..run })
 }
