@@ -83,11 +83,6 @@ impl Job {
         Needs { writes: vec![output.to_owned()], ..needs }
     }
 
-    /// The file in which its runs show themselves, if any is to.
-    pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
-        self.plan.cells().any(|cell| cell.run.live).then(|| LiveFile::within(directory)).transpose()
-    }
-
     /// When to stop: what the command line says over what the file says.
     pub(super) fn rule(&self, conduct: &Conduct) -> Rule {
         let file = self.rule_of_file();
@@ -158,14 +153,18 @@ impl Job {
         }
     }
 
-    /// Measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and how it ended.
+    /// Gives up all but `needs`, and measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and
+    /// how it ended.
     pub(super) fn measure(
         &self,
         directory: Directory,
         records: Vec<Record>,
         (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
-        live: Option<LiveFile>,
+        needs: &Needs,
     ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
+        let is_shown = self.plan.cells().any(|cell| cell.run.live);
+        let live = is_shown.then(|| LiveFile::within(&directory.path)).transpose()?;
+        walls::confine(needs)?;
         let stop = interrupt::catch_within(budget)?;
         let shown = || live.as_ref().map(LiveFile::live);
         let engine = engine::kvm(&self.image, &stop, shown());

@@ -17,7 +17,6 @@ use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
-use crate::host::walls;
 use crate::measure::session::Rule;
 use crate::record::Record;
 use crate::record::place::slug;
@@ -98,9 +97,8 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.show.export)?;
-    let live = job.live(&directory.path)?;
-    walls::confine(&job.needs(&directory.path))?;
-    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
+    let needs = job.needs(&directory.path);
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, &needs)?;
     let concluded = report::conclude(&directory.path, &manifest, &records, &conduct.show, &exports);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
@@ -153,9 +151,8 @@ pub(crate) fn run_within(
         quiet::wait(patience, &job.plan)?;
     }
     // Further experiments go next to this one, and may need more of the host.
-    let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
-    walls::confine(&Needs { switches: true, counters: true, ..needs })?;
+    let needs = Needs { switches: true, counters: true, ..needs };
     let file = job.rule_of_file();
     // A budget ends within a block: the pairs that were run count.
     let rule = Rule {
@@ -164,7 +161,7 @@ pub(crate) fn run_within(
         ..file
     };
     let how = (rule, job.jobs(None)?, budget);
-    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, &needs)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
 
