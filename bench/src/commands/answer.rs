@@ -172,15 +172,10 @@ fn on_machines_like_it(
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
 fn completed(asked: Settings) -> Result<Settings> {
-    let is_given = |key| asked.given(key).is_some();
-    let mut missing = vec![];
-    if !is_given("sched") {
-        missing.push(("sched", if is_given("host") { "host" } else { "vmm" }));
-    }
-    if !is_given("slice") && !is_given("host") {
-        missing.push(("slice", SLICES[0]));
-    }
-    asked.with(missing).map_err(Failure::usage)
+    let [sched, slice, host] = ["sched", "slice", "host"].map(|key| asked.given(key).is_some());
+    let sched = (!sched).then_some(("sched", if host { "host" } else { "vmm" }));
+    let slice = (!slice && !host).then_some(("slice", SLICES[0]));
+    asked.with(sched.into_iter().chain(slice)).map_err(Failure::usage)
 }
 
 fn is_simulated(asked: &Settings) -> bool {

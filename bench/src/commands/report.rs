@@ -57,7 +57,6 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
     summary
 }
 
-/// How much stands below the table.
 fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
     match (show.verbose, manifest.is_quick() && !show.strict) {
         (true, _) => Detail::Verbose,
@@ -85,7 +84,6 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Rec
     Ok(())
 }
 
-/// Writes what the records say.
 pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
@@ -131,8 +129,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
-    let manifest = Manifest::read(&args.directory)?;
-    let records = manifest.records(&args.directory)?;
+    let (manifest, records) = read(&args.directory)?;
     let exit = conclude(&args.directory, &manifest, &records, &args.show, &exports)?;
     if args.open {
         open(&args.directory.join("report.html"))?;
@@ -140,7 +137,6 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Shows the page in the browser that the desktop has.
 fn open(page: &Path) -> Result<()> {
     const OPENER: &str = "xdg-open";
     let failed = |how: String| Failure {
@@ -168,7 +164,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     conclude(&directory.path, &manifest, &records, &args.show, &exports)
 }
 
-pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
+fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
     let records = manifest.records(path)?;
     Ok((manifest, records))

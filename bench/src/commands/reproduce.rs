@@ -1,7 +1,5 @@
-//! `haltkick reproduce`: published figures next to ours, from runs made here and now.
-//!
-//! Runs each built-in experiment whose file has `[[published]]` rows into a directory of its own, or completes what is there already, and
-//! prints those rows of their summaries.
+//! `haltkick reproduce`: published figures next to ours. Runs each built-in experiment whose file has `[[published]]` rows into a directory
+//! of its own, or completes what is there already, and prints those rows of their summaries.
 
 use anstyle::AnsiColor;
 use serde::Serialize;

@@ -77,7 +77,7 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[apply(trial)]
 fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
-    let value = haltkick("doctor --json").json();
+    let value = haltkick("doctor --format json").json();
     assert_valid("doctor", &value);
     let findings = value["findings"].as_array().unwrap();
     assert!(findings.len() >= 15, "{} findings", findings.len());

@@ -188,7 +188,7 @@ fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Chec
 }
 
 #[apply(trial)]
-fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
+fn lists_answer_in_json_with_the_names_that_people_read() {
     for of in ["locks", "workloads", "points", "experiments", "machines"] {
         let listing = haltkick(&format!("list {of} --format json")).json();
         assert_valid("list", &listing);
@@ -209,10 +209,6 @@ fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     assert_eq!(lock("mutex")["layouts"].as_array().unwrap().len(), 4);
     haltkick("list locks").prints(&["--layout packed, split, cached, prev-cpu\n"]);
     haltkick("list").prints(&["haltkick list locks", "haltkick list machines", "haltkick list figures"]);
-    // The old option, --json, is in `help`, with all that the doctor tries: of this, a QEMU with KVM takes ten seconds where ring 0
-    // is interpreted.
-    let doctor = end_of(command("doctor --format json").env("HALTKICK_QEMU", "/nonexistent"));
-    assert_valid("doctor", &doctor.json());
 }
 
 #[apply(trial)]

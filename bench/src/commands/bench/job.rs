@@ -31,7 +31,6 @@ use crate::settings::{Supply, rounds};
 use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
-/// An experiment with all that is needed to run it.
 pub(super) struct Job {
     pub(super) experiment: Experiment,
     pub(super) overrides: Overrides,

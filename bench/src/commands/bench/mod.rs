@@ -165,7 +165,6 @@ pub(crate) fn run_within(
     Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
 
-/// Completes what a directory holds.
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     let conduct = &args.conduct;
     if args.overrides != Overrides::default() || conduct.load_to.is_some() {

@@ -189,7 +189,6 @@ fn are_paired(a: &Side, b: &Side) -> bool {
     a.arm.is_some() && a.path == b.path
 }
 
-/// A cell of both sides.
 struct Cell {
     shown: Comparison,
     /// The p-value of its difference, as a summary corrects them.

@@ -109,7 +109,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);
-    if args.json || args.format == Format::Json {
+    if args.format == Format::Json {
         let examination = Examination { schema: "haltkick.doctor", schema_version: 1, findings };
         output::data(&output::to_indented_json(&examination)?)?;
     } else {

@@ -93,7 +93,6 @@ pub(super) fn run(
     }
 }
 
-/// Writes a trace, and tells what is in it.
 fn written(file: &OpenedFile, trace: &Trace) -> Result<Traced> {
     let bytes = file.fill(|file| trace.write(file)).map_err(|failure| Failure {
         message: format!("--trace: {failure}: the record is complete, the trace is lost"),

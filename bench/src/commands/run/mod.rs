@@ -131,7 +131,6 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
 /// Mean time between the samples of a pCPU, unless it is said.
 const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
 
-/// The instruments that observe the run.
 fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
     let profile = args.profile.map(|period| period.map_or(DEFAULT_PERIOD, |period| period.0));
     if engine.is_simulated() && args.profile.flatten().is_some() {
