@@ -20,7 +20,7 @@ use crate::text::output;
 /// A part: the name of its directory or file, and its command line.
 struct Part {
     name: &'static str,
-    words: Vec<String>,
+    line: String,
 }
 
 pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
@@ -49,32 +49,27 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
 
 /// The commands, in the order in which they run.
 fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
-    let part = |name: &'static str, words: &[&[&str]]| Part {
-        name,
-        words: words.concat().into_iter().map(str::to_owned).collect(),
-    };
-    let into = |name: &str| output.join(name).display().to_string();
-    let (object, time) = (args.object.display().to_string(), args.time.to_string());
-    let (object, time, machine) = (object.as_str(), time.as_str(), args.machine.as_str());
-    let quick: &[&str] = if args.quick { &["--quick"] } else { &[] };
-    let simulated = ["--engine", "sim", "--machine", machine, "--cpus", "0-7"];
-    let place: &[&str] = if args.simulated { &simulated } else { &[] };
-    let bench = ["bench", "judge", "--with", object];
-    let mut parts = vec![part("check", &[&["check", object, "--time", time], place])];
+    // Only a zero byte cannot be quoted, and no argument has one.
+    let quoted = |text: String| shlex::try_quote(&text).unwrap_or_default().into_owned();
+    let into = |name: &str| format!(" --output {}", quoted(output.join(name).display().to_string()));
+    let (object, machine) = (quoted(args.object.display().to_string()), quoted(args.machine.clone()));
+    let (time, quick) = (args.time, if args.quick { " --quick" } else { "" });
+    let simulated = format!(" --engine sim --machine {machine} --cpus 0-7");
+    let place = if args.simulated { simulated.as_str() } else { "" };
+    let bench = format!("bench judge --with {object}{quick}");
+    let mut parts = vec![Part { name: "check", line: format!("check {object} --time {time}{place}") }];
     if !args.simulated {
-        parts.push(part("real", &[&bench, &["--output", &into("real")], quick]));
+        parts.push(Part { name: "real", line: bench.clone() + &into("real") });
     }
-    let set_machine = format!("machine={machine}");
-    let set_machine = set_machine.as_str();
-    let sets = ["engine=sim", set_machine, "cpus=0-7", "window=5ms/8", "slice=250us", "warmup=2ms"];
-    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
-    let how = ["--blocks", "6", "--output"];
-    parts.push(part("simulated", &[&bench, &sets, &how, &[&into("simulated")], quick]));
-    for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
-        let how = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5", "--budget", time];
-        let words: [&[&str]; 3] = [&["worst", "--lock-object", object], &how, &["--output", &into(name)]];
-        parts.push(part(name, &words));
+    let sets = format!(
+        "--set engine=sim --set machine={machine} --set cpus=0-7 --set window=5ms/8 --set slice=250us \
+         --set warmup=2ms --blocks 6"
+    );
+    parts.push(Part { name: "simulated", line: format!("{bench} {sets}{}", into("simulated")) });
+    for &(pv, name, _) in forms.iter().filter(|(.., has)| *has) {
+        let how = format!("--pv {pv} --machine {machine} --cpus 0-3 --top 5 --budget {time}{}", into(name));
+        parts.push(Part { name, line: format!("worst --lock-object {object} {how}") });
     }
     parts
 }
@@ -82,11 +77,10 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
 /// Runs a part, and keeps what it prints.
 fn run(part: &Part, output: &Path) -> Result<i32> {
     let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
-    // Only a zero byte cannot be quoted, and no argument has one.
-    let words = shlex::try_join(part.words.iter().map(String::as_str)).unwrap_or_default();
-    output::talk(&format!("haltkick {words}"));
+    let words = shlex::split(&part.line).expect("its words are quoted");
+    output::talk(&format!("haltkick {}", part.line));
     let program = std::env::current_exe().map_err(wrong)?;
-    let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
+    let ended = Command::new(program).args(words).stderr(Stdio::inherit()).output().map_err(wrong)?;
     let text = String::from_utf8_lossy(&ended.stdout);
     directory::write_whole(&output.join(format!("{}.txt", part.name)), text.as_bytes())?;
     output::data(&format!("{text}\n"))?;
