@@ -187,7 +187,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
-    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "guests"], help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Skip the run of the same cell without a lock, which gives the ideal
     #[arg(long, help_heading = "Measuring")]
@@ -196,7 +196,7 @@ pub(crate) struct RunArgs {
     ///
     /// Estimates are shown; with --format json one record per run.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
-          hide_default_value = true, help_heading = "Measuring")]
+          hide_default_value = true, conflicts_with_all = ["profile", "trace"], help_heading = "Measuring")]
     pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; all time is counted with --engine sim
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]

@@ -18,7 +18,7 @@ use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
 use crate::results::live::LiveFile;
-use crate::settings::{Settings, Supply, Value, linux, rounds};
+use crate::settings::{Supply, Value, linux, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
@@ -27,7 +27,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.linux.kernel {
         return boot(args, kernel);
     }
-    let settings = settings(args)?;
+    let flags = args.settings.clone();
+    let settings = match &args.guest_set {
+        Some(path) => flags.over(&experiment::read_guest_set(path)?),
+        None => flags,
+    };
     let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
     let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
@@ -44,9 +48,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
             "--trace {json}: the trace is Perfetto's own format, and no JSON: write --trace {}",
             named.display()
         )));
-    }
-    if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
-        return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
     }
     if args.perf_map {
         write_perf_map(&run, &image)?;
@@ -164,17 +165,6 @@ fn tell(record: &Record, format: Format) -> Result<()> {
         output::talk(&format!("haltkick: invalid run: {}", warning.message));
     }
     Ok(())
-}
-
-/// The settings of the flags, over those of the guest set.
-fn settings(args: &RunArgs) -> Result<Settings> {
-    let flags = args.settings.clone();
-    let Some(path) = &args.guest_set else { return Ok(flags) };
-    if let Some(key) = ["vm", "guests"].into_iter().find(|key| args.settings.given(key).is_some()) {
-        let message = format!("--{key} and --guest-set say the same thing in two places: use one");
-        return Err(Failure::usage(message));
-    }
-    Ok(flags.over(&experiment::read_guest_set(path)?))
 }
 
 /// Writes the file in which `perf` looks for the symbols of code that no file holds.
