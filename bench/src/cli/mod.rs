@@ -20,7 +20,7 @@ use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
 pub(crate) use lock::{CheckArgs, JudgeArgs, PointsChoice, TakeChoice, WorstArgs};
-pub(crate) use sweep::{BisectArgs, BootArgs, Conduct, LoadTo, Patience, SweepArgs};
+pub(crate) use sweep::{BisectArgs, BootArgs, Conduct, Patience, SweepArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())

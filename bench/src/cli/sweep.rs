@@ -2,7 +2,6 @@
 //! conducted, whether it comes from a file or from `--vary`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -145,22 +144,12 @@ impl BootArgs {
 }
 
 /// A share of time in locks, and the arm that is to spend it: `lock-share=23%:ticket`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LoadTo {
-    pub(crate) share: f64,
-    pub(crate) arm: String,
-}
-
-impl FromStr for LoadTo {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let load = text.strip_prefix("lock-share=").and_then(|rest| rest.split_once(':'));
-        let (share, arm) = load
-            .filter(|(_, arm)| !arm.is_empty())
-            .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
-        Ok(Self { share: quantity::part(share)?, arm: arm.into() })
-    }
+fn load_to(text: &str) -> Result<(f64, String), String> {
+    let load = text.strip_prefix("lock-share=").and_then(|rest| rest.split_once(':'));
+    let (share, arm) = load
+        .filter(|(_, arm)| !arm.is_empty())
+        .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
+    Ok((quantity::part(share)?, arm.into()))
 }
 
 /// Options for a host on which other processes run.
@@ -195,8 +184,8 @@ pub(crate) struct Conduct {
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
     /// Solve for the think time at which an arm spends this share of its time in its lock, by a few simulated runs, and run all
     /// arms at that: lock-share=23%:ticket
-    #[arg(long, value_name = "lock-share=PERCENT:ARM", help_heading = "With --set engine=sim")]
-    pub(crate) load_to: Option<LoadTo>,
+    #[arg(long, value_name = "lock-share=PERCENT:ARM", value_parser = load_to, help_heading = "With --set engine=sim")]
+    pub(crate) load_to: Option<(f64, String)>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
     /// [default: as the file says; 2 in built-in experiments and sweeps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),

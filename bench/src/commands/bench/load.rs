@@ -7,7 +7,6 @@ use std::time::Duration;
 use haltkick_vmm::{Guest, Image, Instruments, Outcome, Run, Span};
 
 use super::job::Job;
-use crate::cli::LoadTo;
 use crate::commands::interrupt;
 use crate::experiment::plan::Cell;
 use crate::record::place::Role;
@@ -26,10 +25,9 @@ const LONGER: u32 = 8;
 /// No lock is loaded that little by a longer think time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The think time at which `asked` holds.
-pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
+/// The think time at which `arm` spends the share `asked` in its lock.
+pub(super) fn think(job: &Job, (asked, arm): &(f64, String)) -> Result<Span> {
     let usage = |text: String| Failure::usage(format!("--load-to: {text}"));
-    let arm = &asked.arm;
     let of_arm = |cell: &&Cell| cell.role == Role::Arm && cell.arm == *arm;
     let is_own = |cell: &&Cell| !cell.setting.values().any(|value| is_like(value));
     let mut cells = job.plan.cells().filter(of_arm).filter(is_own);
@@ -48,7 +46,7 @@ pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
     };
     let run = Run { work_rate: run.work_rate.or(Some(machine.work_rate())), ..run.clone() };
     let stop = interrupt::catch()?;
-    let found = solve(asked.share, |think| {
+    let found = solve(*asked, |think| {
         let outcome = simulate(&run, think, &job.image, &stop)?;
         let share = share_in_locks(&run, &outcome).ok_or_else(|| {
             usage(
@@ -64,7 +62,7 @@ pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
         Ok(share)
     })?;
     found.map(Span).map_err(|nearest| {
-        let (asked, nearest) = (significant(asked.share * 100.0), significant(nearest * 100.0));
+        let (asked, nearest) = (significant(asked * 100.0), significant(nearest * 100.0));
         usage(format!("'{arm}' does not spend {asked} % of its time in locks at any think time: the nearest is {nearest} %"))
     })
 }
