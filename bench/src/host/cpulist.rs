@@ -84,16 +84,6 @@ fn mask_unread(error: Errno, room: u32) -> Failure {
     }
 }
 
-/// Says what is wrong with `wanted` where only `allowed` may be used.
-pub(crate) fn check_allowed(wanted: &CpuList, allowed: &CpuList) -> std::result::Result<(), String> {
-    match wanted.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
-        None => Ok(()),
-        Some(cpu) => Err(format!(
-            "CPU {cpu} does not exist or is not allowed here: this process may use {allowed} (see taskset, cgroup cpuset)"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
