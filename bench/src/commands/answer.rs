@@ -117,8 +117,15 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let left = budget.saturating_sub(begun.elapsed());
     let (like, ending) = match ending {
         Ok(()) if is_simulated(asked) && !args.quick && !left.is_zero() => {
+            let (machines, blocks) = LIKE;
+            let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
             let source = self::source(asked, &assumptions, 0);
-            on_machines_like_it(source, overrides, left, &path.join("robust"))?
+            let ran = bench::run_within(source, &overrides, (Some(left), None), &path.join("robust"));
+            // They count if all of them ran in the time that is left.
+            match ran.and_then(|(ending, concluded)| ending.and(concluded)) {
+                Ok((like, _)) => (Some(like), Ok(())),
+                Err(failure) => (None, Err(failure)),
+            }
         }
         ending => (None, ending),
     };
@@ -151,23 +158,6 @@ fn is_lost(summary: &Summary, assumptions: &[Assumption]) -> bool {
     let asked = setting(assumptions, None);
     let mut compared = summary.comparisons.iter().filter(|it| it.setting == asked).peekable();
     compared.peek().is_some() && compared.all(|it| it.verdict == Verdict::NotValid)
-}
-
-/// The comparisons on machines like the one that was asked for, if all of them ran in the time that is left, and how they ended.
-fn on_machines_like_it(
-    source: Source,
-    overrides: Overrides,
-    left: Duration,
-    path: &Path,
-) -> Result<(Option<Summary>, Result<()>)> {
-    let (machines, blocks) = LIKE;
-    let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
-    match bench::run_within(source, &overrides, (Some(left), None), path) {
-        Ok((Ok(()), concluded)) => Ok((Some(concluded?.0), Ok(()))),
-        Ok((ending, _)) => Ok((None, ending)),
-        Err(failure) if failure.exit == Exit::Interrupted => Ok((None, Err(failure))),
-        Err(failure) => Err(failure),
-    }
 }
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
