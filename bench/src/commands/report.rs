@@ -29,6 +29,11 @@ pub(crate) fn conclude(
     let kept = records.len();
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
+    let detail = match (show.verbose, manifest.is_quick() && !show.strict) {
+        (true, _) => Detail::Verbose,
+        (false, true) => Detail::Quick,
+        (false, false) => Detail::Brief,
+    };
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
         _ if exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
@@ -36,7 +41,7 @@ pub(crate) fn conclude(
             output::talk("no run has ended: there is no table");
             Ok(())
         }
-        Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
+        Format::Table => output::data(&table::summary(&summary, detail)),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
     let exported = export(directory, exports, &summary, &records);
@@ -55,14 +60,6 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
     let mut summary = Summary::new(&manifest.outline, records);
     summary.warnings.splice(0..0, manifest.failed_cells().into_iter().map(|(_, warning)| warning));
     summary
-}
-
-fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
-    match (show.verbose, manifest.is_quick() && !show.strict) {
-        (true, _) => Detail::Verbose,
-        (false, true) => Detail::Quick,
-        (false, false) => Detail::Brief,
-    }
 }
 
 fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {

@@ -105,7 +105,11 @@ fn compare_sides(
     let measures =
         if of.is_empty() { consistency::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
     let limit = 1.0 - threshold;
-    let cells = in_order(a, measures.iter().flat_map(|of| cells_of(a, b, of, limit)).collect());
+    let mut cells: Vec<Cell> = measures.iter().flat_map(|of| cells_of(a, b, of, limit)).collect();
+    let outline = &a.manifest.outline;
+    cells.sort_by_key(|Cell { shown, .. }| {
+        (outline.rank(&shown.setting), outline.arms.iter().position(|arm| *arm == shown.arm))
+    });
     let failed = failed_of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
@@ -285,12 +289,17 @@ fn ratios(above: &[Rate], below: &[Rate]) -> Vec<Rate> {
 fn failed_of_either(sides: [&Side; 2]) -> Vec<LeftOut> {
     let of_side = |(side, letter): (&Side, char)| {
         let exit = side.manifest.ending_of_failed().unwrap_or(Exit::NoProgress);
-        let of_cell = |(cell_id, failure): (&str, String)| LeftOut {
-            is_of_b: letter == 'B',
-            cell_id: cell_id.to_owned(),
-            sentence: format!("{letter}: {failure}"),
-            place: place_of(&sides, cell_id),
-            exit,
+        let of_cell = |(cell_id, failure): (&str, String)| {
+            let records = sides.iter().flat_map(|side| &side.records);
+            let mut places = records.filter_map(|record| record.place.as_ref());
+            let place = places.find(|place| place.cell_id == cell_id);
+            LeftOut {
+                is_of_b: letter == 'B',
+                cell_id: cell_id.to_owned(),
+                sentence: format!("{letter}: {failure}"),
+                place: place.map(|place| (place.setting.clone(), place.arm.clone())),
+                exit,
+            }
         };
         let failed = side.manifest.failed_cells().into_iter();
         failed.filter(|(cell_id, _)| is_of_arm(side, cell_id)).map(of_cell).collect::<Vec<_>>()
@@ -302,21 +311,6 @@ fn failed_of_either(sides: [&Side; 2]) -> Vec<LeftOut> {
 fn is_of_arm(side: &Side, cell_id: &str) -> bool {
     let Some(arm) = side.arm.as_deref().map(slug) else { return true };
     cell_id.strip_prefix(&arm).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-}
-
-fn place_of(sides: &[&Side; 2], cell_id: &str) -> Option<(Setting, String)> {
-    let mut placed = sides.iter().flat_map(|side| &side.records).filter_map(|record| record.place.as_ref());
-    let place = placed.find(|place| place.cell_id == cell_id)?;
-    Some((place.setting.clone(), place.arm.clone()))
-}
-
-/// Cells in the order of the experiment file.
-fn in_order(side: &Side, mut cells: Vec<Cell>) -> Vec<Cell> {
-    let outline = &side.manifest.outline;
-    cells.sort_by_key(|Cell { shown, .. }| {
-        (outline.rank(&shown.setting), outline.arms.iter().position(|arm| *arm == shown.arm))
-    });
-    cells
 }
 
 /// The cells as tests, which a regression fails.
