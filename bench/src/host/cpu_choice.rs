@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use crate::host::cpulist::CpuList;
 use crate::host::probe;
@@ -63,7 +63,7 @@ impl CpuChoice {
                 )),
             },
             Self::Word("all", _) => Ok(allowed.clone()),
-            Self::Word(..) => host().as_ref().map_err(Clone::clone)?.choose(self, allowed),
+            Self::Word(..) => HOST.as_ref().map_err(Clone::clone)?.choose(self, allowed),
         }
     }
 
@@ -110,10 +110,8 @@ struct Topology {
 }
 
 /// Topology of this host, read once.
-fn host() -> &'static Result<Topology, String> {
-    static HOST: OnceLock<Result<Topology, String>> = OnceLock::new();
-    HOST.get_or_init(|| Topology::read(Path::new("/sys/devices/system")))
-}
+static HOST: LazyLock<Result<Topology, String>> =
+    LazyLock::new(|| Topology::read(Path::new("/sys/devices/system")));
 
 impl Topology {
     fn read(root: &Path) -> Result<Self, String> {
