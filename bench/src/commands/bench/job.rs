@@ -16,7 +16,7 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
-use crate::host::{cpulist, noise, walls};
+use crate::host::{cpulist, noise};
 use crate::measure::ahead::{Ahead, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
@@ -163,7 +163,7 @@ impl Job {
     ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
         let is_shown = self.plan.cells().any(|cell| cell.run.live);
         let live = is_shown.then(|| LiveFile::within(&directory.path)).transpose()?;
-        walls::confine(needs)?;
+        guest_image::confine(needs)?;
         let stop = interrupt::catch_within(budget)?;
         let shown = || live.as_ref().map(LiveFile::live);
         let engine = engine::kvm(&self.image, &stop, shown());
@@ -184,7 +184,7 @@ impl Job {
     pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
         let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
         let stop = interrupt::catch()?;
-        walls::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
+        guest_image::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
         let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
         // Not more than there are cells in a block.
         let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);

@@ -16,7 +16,6 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use crate::cli::CheckArgs;
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
-use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
 use crate::settings::{Settings, Supply, Value};
@@ -61,7 +60,7 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let trials = torture::trials(&entry, &forms);
     let probe = job.of_trial(&trials[0], 1)?;
     guest_image::check_trust(&args.image, &job.image, std::iter::once(&probe.engine))?;
-    walls::confine(&job.needs(&trials))?;
+    guest_image::confine(&job.needs(&trials))?;
     let stop = interrupt::catch()?;
     let engine = engine::kvm(&job.image, &stop, None);
     job.rate = Some(match probe.work_rate {

@@ -13,7 +13,7 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::identity::Host;
-use crate::host::{cpulist, noise, walls};
+use crate::host::{cpulist, noise};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let live = run.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
     let needs = Needs { looked_into: args.perf_map, ..Needs::of([&run]) };
-    walls::confine(&needs)?;
+    guest_image::confine(&needs)?;
     let run = calibrated(run, &image)?;
     let ended = match args.repeat > 1 {
         true => guests::repeat(args, &run, &image, instruments),
@@ -94,7 +94,7 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     }
     run.guests[0].system = System::Linux(linux);
     haltkick_vmm::check_guests(&run, &image)?;
-    walls::confine(&Needs::of([&run]))?;
+    guest_image::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
     let shows = || Arc::new(|line: &str| output::pass_on(&printable(line)));
     let engine = |run: &Run| measure::linux::boot(run, &image, shows(), &stop);
