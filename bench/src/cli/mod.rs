@@ -121,7 +121,11 @@ pub(crate) enum Command {
     /// List locks, workloads, experiments, points in locks, machines or hosts to simulate
     List(ListArgs),
     /// Print the JSON Schema of a file format
-    Schema(SchemaArgs),
+    Schema {
+        /// The file format
+        #[arg(default_value = "run")]
+        format: SchemaOf,
+    },
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  haltkick completions bash > ~/.local/share/bash-completion/completions/haltkick"
@@ -512,13 +516,6 @@ pub(crate) enum Listed {
     Machines,
     /// Figures in records and summaries, by which arms can be compared
     Figures,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SchemaArgs {
-    /// The file format
-    #[arg(default_value = "run")]
-    pub(crate) format: SchemaOf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -42,6 +42,7 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Refuses cells that cannot be run here.
     pub(super) fn new(source: Source, overrides: &Overrides, from: &ImageArgs) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
         experiment.apply(overrides)?;
@@ -62,18 +63,14 @@ impl Job {
         guest_image::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = linux::versions(&plan)?;
         let kernels = linux::files(&plan)?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
-    }
-
-    /// Refuses cells that cannot be run here, before there is a directory and before time is spent on the others.
-    pub(super) fn check(&self) -> Result<()> {
-        let check = |cell: &Cell| {
-            haltkick_vmm::check_guests(&cell.run, &self.image).map_err(|error| {
+        // Before there is a directory, and before time is spent on other cells.
+        for cell in plan.cells() {
+            haltkick_vmm::check_guests(&cell.run, &image).map_err(|error| {
                 let failure = Failure::from(error);
                 Failure { message: format!("cell {}: {}", cell.id, failure.message), ..failure }
-            })
-        };
-        self.plan.cells().try_for_each(check)
+            })?;
+        }
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
     }
 
     /// The needs of running this and of writing beneath `output`. The image is in memory, with the objects behind it.

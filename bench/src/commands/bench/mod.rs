@@ -78,7 +78,6 @@ fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Jo
 
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
-    job.check()?;
     if conduct.dry_run {
         let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
         let rule = job.rule(conduct);
@@ -106,7 +105,7 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
 
 /// Refuses an experiment that cannot be run here.
 pub(crate) fn check(source: Source) -> Result<()> {
-    Job::new(source, &Overrides::default(), &ImageArgs::default())?.check()
+    Job::new(source, &Overrides::default(), &ImageArgs::default()).map(drop)
 }
 
 /// Runs an experiment into `path`, or completes what is there. Its table is left to the caller.
@@ -141,8 +140,7 @@ pub(crate) fn run_within(
         }
         (job, directory, records)
     } else {
-        let job = Job::new(source, overrides, &ImageArgs::default());
-        let job = job.and_then(|job| job.check().map(|()| job)).inspect_err(|_| {
+        let job = Job::new(source, overrides, &ImageArgs::default()).inspect_err(|_| {
             let _ = std::fs::remove_dir(path); // an empty one was made for this
         })?;
         (job, Directory::create(path)?, vec![])
