@@ -78,15 +78,15 @@ fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Jo
 
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
+    // Runs that cannot be simulated at the same time are refused before there is a directory.
+    let jobs = job.jobs(conduct.jobs)?;
     if conduct.dry_run {
         let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
         let rule = job.rule(conduct);
-        let time = job.time(rule.blocks, job.jobs(conduct.jobs)?)?;
+        let time = job.time(rule.blocks, jobs)?;
         output::data(&dry_run::show(&job.plan, rule, time, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
-    // Runs that cannot be simulated at the same time are refused before there is a directory.
-    job.jobs(conduct.jobs)?;
     quiet::wait(&conduct.patience, &job.plan)?;
     let path = conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)?;
     run_all(conduct, job, Directory::create(&path)?, vec![])
