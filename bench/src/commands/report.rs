@@ -136,16 +136,14 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
 
 fn open(page: &Path) -> Result<()> {
     const OPENER: &str = "xdg-open";
-    let failed = |how: String| Failure {
-        exit: Exit::HostLacks,
-        message: format!("no browser was opened: {OPENER}: {how}; the report is {}", page.display()),
-    };
     let status = Command::new(OPENER).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(status.to_string())),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    let how = match status {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let page = page.display();
+    Err(Failure::lacking(format!("no browser was opened: {OPENER}: {how}; the report is {page}")))
 }
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {

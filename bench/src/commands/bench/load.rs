@@ -1,10 +1,9 @@
 //! `--load-to`: the think time at which an arm spends a given share of its time in its lock, as a publication says of the original
 //! load. The other arms are then measured at that think time, so that their figures are predictions.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Image, Instruments, Outcome, Run, Span};
+use haltkick_vmm::{Guest, Instruments, Outcome, Run, Span};
 
 use super::job::Job;
 use crate::commands::interrupt;
@@ -47,7 +46,9 @@ pub(super) fn think(job: &Job, (asked, arm): &(f64, String)) -> Result<Span> {
     let run = Run { work_rate: run.work_rate.or(Some(machine.work_rate())), ..run.clone() };
     let stop = interrupt::catch()?;
     let found = solve(*asked, |think| {
-        let outcome = simulate(&run, think, &job.image, &stop)?;
+        let mut run = run.clone();
+        run.guests.iter_mut().filter_map(Guest::ours_mut).for_each(|ours| ours.think = think);
+        let outcome = haltkick_vmm::run(&run, &job.image, &Instruments::default(), &stop)?.outcome()?;
         let share = share_in_locks(&run, &outcome).ok_or_else(|| {
             usage(
                 "this workload does not tell the time in locks at this ratio: use workload mixed, or ratio 1"
@@ -95,12 +96,6 @@ fn solve(
         think = high.map_or_else(|| (low * LONGER).clamp(FIRST, LONGEST), |high| (low + high) / 2);
     }
     Ok(Err(nearest))
-}
-
-fn simulate(run: &Run, think: Duration, image: &Image, stop: &AtomicBool) -> Result<Outcome> {
-    let mut run = run.clone();
-    run.guests.iter_mut().filter_map(Guest::ours_mut).for_each(|ours| ours.think = think);
-    Ok(haltkick_vmm::run(&run, image, &Instruments::default(), stop)?.outcome()?)
 }
 
 /// The share of the vCPUs' time that goes into acquiring and releasing locks. Waits count as time on a pCPU where each vCPU has one.
