@@ -53,18 +53,12 @@ fn number(part: &str, whole: &str) -> std::result::Result<u32, String> {
 
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_slice();
-        let mut separator = "";
-        while let Some(first) = rest.first() {
-            let length = rest.iter().zip(*first..).take_while(|(cpu, expected)| *cpu == expected).count();
-            match length {
-                1 => write!(f, "{separator}{first}")?,
-                _ => write!(f, "{separator}{first}-{}", rest[length - 1])?,
-            }
-            separator = ",";
-            rest = &rest[length..];
-        }
-        Ok(())
+        let range = |run: &[u32]| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => run[0].to_string(),
+        };
+        let ranges: Vec<String> = self.0.chunk_by(|cpu, next| cpu + 1 == *next).map(range).collect();
+        f.write_str(&ranges.join(","))
     }
 }
 
