@@ -85,7 +85,6 @@ fn instead(args: &AnswerArgs, path: &Path, left: Duration) -> Result<()> {
     answered(&asked, args, left, &path.join("simulated")).map(drop)
 }
 
-/// The settings that were asked for, on this many CPUs of a simulated machine.
 fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> {
     let cpus = format!("0-{}", pcpus.saturating_sub(1));
     let mut given = vec![("engine", "sim"), ("machine", machine), ("cpus", &cpus)];

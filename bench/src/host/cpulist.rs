@@ -37,7 +37,6 @@ impl FromStr for CpuList {
 }
 
 impl CpuList {
-    /// The list in a file of the kernel's.
     pub(crate) fn read(path: &Path) -> std::result::Result<Self, String> {
         probe::text(path)?.parse::<Self>().map_err(|error| format!("{}: {error}", path.display()))
     }

@@ -14,7 +14,6 @@ use crate::text::exit::{Failure, Result};
 use crate::text::output;
 use crate::text::quantity::significant;
 
-/// Most runs of the arm.
 const MOST_TRIALS: u32 = 24;
 /// The share is met if it is this near, as a share of itself.
 const NEAR: f64 = 0.02;

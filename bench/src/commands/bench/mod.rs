@@ -103,7 +103,6 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     ending.and(concluded)
 }
 
-/// Refuses an experiment that cannot be run here.
 pub(crate) fn check(source: Source) -> Result<()> {
     Job::new(source, &Overrides::default(), &ImageArgs::default()).map(drop)
 }

@@ -150,7 +150,6 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
     companion(&either, run, image, first.work_rate)
 }
 
-/// Shows a record, and what speaks against it.
 fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result<()> {
     if let Some(profile) = profile {
         let json = serde_json::to_value(profile);
