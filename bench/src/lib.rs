@@ -38,9 +38,8 @@ pub fn main() -> ExitCode {
             .collect();
         let error = Cli::try_parse_from(&printable).err().unwrap_or(error);
         if error.use_stderr() {
-            let instead = cli::gone::instead(printable.iter().skip(1).cloned())
-                .or_else(|| cli::gone::elsewhere(&error, &printable[1..]));
-            match &instead {
+            let words = &printable[1..];
+            match cli::gone::instead(words).or_else(|| cli::gone::elsewhere(&error, words)) {
                 Some(instead) => text::output::talk(&format!("haltkick: {instead}")),
                 None => _ = error.print(),
             }

@@ -18,16 +18,15 @@ fn gone() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// A sentence that names the new way, if `arguments`, which were not understood, ask for something that is gone.
-pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {
+pub(crate) fn instead(arguments: &[String]) -> Option<String> {
     // `--export latex`, `--export latex=FILE` and `--export=latex` are one thing.
-    let arguments: Vec<String> =
-        arguments.into_iter().flat_map(|it| it.split('=').map(String::from).collect::<Vec<_>>()).collect();
+    let arguments: Vec<&str> = arguments.iter().flat_map(|it| it.split('=')).collect();
     let command = arguments.iter().find(|argument| !argument.starts_with('-'));
     let asks = |words: &str| {
         let mut rest = arguments.iter();
-        let is_command = |word: &str| word.starts_with('-') || command.is_some_and(|command| command == word);
+        let is_command = |word: &str| word.starts_with('-') || command == Some(&word);
         words.split(' ').next().is_some_and(is_command)
-            && words.split(' ').all(|word| rest.any(|argument| argument == word))
+            && words.split(' ').all(|word| rest.any(|argument| *argument == word))
     };
     let (words, instead) = gone().find(|(words, _)| asks(words))?;
     Some(format!("`{words}` is gone: {instead}"))

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use haltkick_vmm::Span;
 
-use super::Format;
+use super::{Format, ImageArgs};
 use crate::settings::Settings;
 use crate::show::cases::VerdictFormat;
 
@@ -39,12 +39,8 @@ pub(crate) struct CheckArgs {
     /// How to print the verdict
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: VerdictFormat,
-    /// Run this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE", help_heading = "Machine")]
-    pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
-    #[arg(long, help_heading = "Machine")]
-    pub(crate) trust_image: bool,
+    #[command(flatten, next_help_heading = "Machine")]
+    pub(crate) image: ImageArgs,
 }
 
 pub(super) const JUDGE_EXAMPLES: &str = "\

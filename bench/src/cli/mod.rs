@@ -20,7 +20,7 @@ use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
 pub(crate) use lock::{CheckArgs, JudgeArgs, PointsChoice, TakeChoice, WorstArgs};
-pub(crate) use sweep::{BisectArgs, Conduct, LoadTo, Patience, SweepArgs};
+pub(crate) use sweep::{BisectArgs, BootArgs, Conduct, Patience, SweepArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -79,7 +79,7 @@ fn closing_words() -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
-    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES, mut_args(first_screen))]
+    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES, mut_args(for_one_run))]
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
@@ -121,7 +121,11 @@ pub(crate) enum Command {
     /// List locks, workloads, experiments, points in locks, machines or hosts to simulate
     List(ListArgs),
     /// Print the JSON Schema of a file format
-    Schema(SchemaArgs),
+    Schema {
+        /// The file format
+        #[arg(default_value = "run")]
+        format: SchemaOf,
+    },
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  haltkick completions bash > ~/.local/share/bash-completion/completions/haltkick"
@@ -172,10 +176,13 @@ Examples:
   haltkick run --kernel vmlinuz --vcpus 2 --workload-inside 'run --lock qspinlock --ratio 4'
       a lock on threads of that kernel, whose scheduler is the one under test";
 
-/// Hides from `run -h` what few people type. The table of settings says which of those are typed.
-fn first_screen(flag: Arg) -> Arg {
+/// Hides from `run -h` what few people type. The table of settings says which of those are typed. What a kernel boots with needs one: a
+/// sweep may have it in `--vary`.
+fn for_one_run(flag: Arg) -> Arg {
     let id = flag.get_id().as_str();
     let is_typed = table::find(id).is_some() || ["repeat", "trace", "format"].contains(&id);
+    let is_of_kernel = ["initrd", "append", "marker", "workload_inside"].contains(&id);
+    let flag = if is_of_kernel { flag.requires("kernel") } else { flag };
     if is_typed { flag } else { flag.hide_short_help(true) }
 }
 
@@ -184,7 +191,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
-    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "guests"], help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Skip the run of the same cell without a lock, which gives the ideal
     #[arg(long, help_heading = "Measuring")]
@@ -193,7 +200,7 @@ pub(crate) struct RunArgs {
     ///
     /// Estimates are shown; with --format json one record per run.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
-          hide_default_value = true, help_heading = "Measuring")]
+          hide_default_value = true, conflicts_with_all = ["profile", "trace"], help_heading = "Measuring")]
     pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; all time is counted with --engine sim
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
@@ -215,28 +222,7 @@ pub(crate) struct RunArgs {
     #[command(flatten, next_help_heading = "Machine")]
     pub(crate) image: ImageArgs,
     #[command(flatten, next_help_heading = "Linux guest")]
-    pub(crate) linux: LinuxArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct LinuxArgs {
-    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
-    /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kernel: Option<PathBuf>,
-    /// The initial RAM disk of that kernel
-    #[arg(long, value_name = "FILE", requires = "kernel")]
-    pub(crate) initrd: Option<PathBuf>,
-    /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
-    #[arg(long, value_name = "WORDS", requires = "kernel", allow_hyphen_values = true)]
-    pub(crate) append: Option<String>,
-    /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(long, value_name = "TEXT", requires = "kernel")]
-    pub(crate) marker: Option<String>,
-    /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
-    /// disk is made for it, and its record comes back. --engine qemu takes it, too
-    #[arg(long, value_name = "WORDS", requires = "kernel", conflicts_with = "initrd")]
-    pub(crate) workload_inside: Option<String>,
+    pub(crate) linux: BootArgs,
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -530,13 +516,6 @@ pub(crate) enum Listed {
     Machines,
     /// Figures in records and summaries, by which arms can be compared
     Figures,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SchemaArgs {
-    /// The file format
-    #[arg(default_value = "run")]
-    pub(crate) format: SchemaOf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

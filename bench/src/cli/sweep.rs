@@ -2,20 +2,18 @@
 //! conducted, whether it comes from a file or from `--vary`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 
 use haltkick_vmm::Span;
 
-use super::{Format, ImageArgs};
+use super::{ImageArgs, ShowArgs};
 use crate::experiment::measure::Measure;
 use crate::experiment::sweep::Vary;
 use crate::experiment::{MOST_RETRIES, WORKLOAD_INSIDE};
 use crate::measure::session::ENDS_SOON;
 use crate::settings::Settings;
-use crate::show::export::Export;
 use crate::text::quantity;
 
 pub(super) const SWEEP_EXAMPLES: &str = "\
@@ -107,22 +105,25 @@ pub(crate) struct BisectArgs {
     pub(crate) boot: BootArgs,
 }
 
-/// Kernel and files that all cells boot instead of our own guest.
+/// Kernel and files that a run or all cells boot instead of our own guest.
 #[derive(Args, Debug)]
 pub(crate) struct BootArgs {
-    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; --vary kernel=FILE,... boots several
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
+    /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. Sweeps boot several by
+    /// --vary kernel=FILE,... See docs/linux-guest.md
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<String>,
-    /// The initial RAM disk of the kernels
+    /// The initial RAM disk of the kernel
     #[arg(long, value_name = "FILE")]
     pub(crate) initrd: Option<String>,
-    /// Words for the kernels' command lines; those of --vary cmdline='WORDS;...' come behind them
+    /// Words for the kernel's command line, after `console=ttyS0 panic=-1`; those of --vary cmdline='WORDS;...' come behind them
     #[arg(long, visible_alias = "cmdline", value_name = "WORDS", allow_hyphen_values = true)]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT")]
     pub(crate) marker: Option<String>,
-    /// Run this workload on the kernels: `run` and settings of it. Its figures are those of any run
+    /// Run this workload on the kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
+    /// disk is made for it, and its record comes back. --engine qemu takes it, too
     #[arg(long, value_name = "WORDS", conflicts_with = "initrd")]
     pub(crate) workload_inside: Option<String>,
 }
@@ -143,22 +144,12 @@ impl BootArgs {
 }
 
 /// A share of time in locks, and the arm that is to spend it: `lock-share=23%:ticket`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LoadTo {
-    pub(crate) share: f64,
-    pub(crate) arm: String,
-}
-
-impl FromStr for LoadTo {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let load = text.strip_prefix("lock-share=").and_then(|rest| rest.split_once(':'));
-        let (share, arm) = load
-            .filter(|(_, arm)| !arm.is_empty())
-            .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
-        Ok(Self { share: quantity::part(share)?, arm: arm.into() })
-    }
+fn load_to(text: &str) -> Result<(f64, String), String> {
+    let load = text.strip_prefix("lock-share=").and_then(|rest| rest.split_once(':'));
+    let (share, arm) = load
+        .filter(|(_, arm)| !arm.is_empty())
+        .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
+    Ok((quantity::part(share)?, arm.into()))
 }
 
 /// Options for a host on which other processes run.
@@ -193,8 +184,8 @@ pub(crate) struct Conduct {
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
     /// Solve for the think time at which an arm spends this share of its time in its lock, by a few simulated runs, and run all
     /// arms at that: lock-share=23%:ticket
-    #[arg(long, value_name = "lock-share=PERCENT:ARM", help_heading = "With --set engine=sim")]
-    pub(crate) load_to: Option<LoadTo>,
+    #[arg(long, value_name = "lock-share=PERCENT:ARM", value_parser = load_to, help_heading = "With --set engine=sim")]
+    pub(crate) load_to: Option<(f64, String)>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
     /// [default: as the file says; 2 in built-in experiments and sweeps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
@@ -202,22 +193,11 @@ pub(crate) struct Conduct {
     pub(crate) retry_disturbed: Option<u32>,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
-    #[arg(long, help_heading = "Trust")]
-    pub(crate) strict: bool,
     /// Directory for the results, created if need be [default: named by experiment and time]
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// Output at the end
-    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    pub(crate) format: Format,
-    /// Print all that stands below the table, not only six lines
-    #[arg(long, help_heading = "Output")]
-    pub(crate) verbose: bool,
-    /// Also write the results as markdown or csv, into the directory or into FILE
-    /// (- is standard output); may be given several times
-    #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
-    pub(crate) export: Vec<Export>,
+    #[command(flatten, next_help_heading = "Output")]
+    pub(crate) show: ShowArgs,
     /// Print the cells and about how long they take, and stop
     #[arg(long, help_heading = "Parts")]
     pub(crate) dry_run: bool,

@@ -85,7 +85,6 @@ fn instead(args: &AnswerArgs, path: &Path, left: Duration) -> Result<()> {
     answered(&asked, args, left, &path.join("simulated")).map(drop)
 }
 
-/// The settings that were asked for, on this many CPUs of a simulated machine.
 fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> {
     let cpus = format!("0-{}", pcpus.saturating_sub(1));
     let mut given = vec![("engine", "sim"), ("machine", machine), ("cpus", &cpus)];
@@ -117,8 +116,15 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let left = budget.saturating_sub(begun.elapsed());
     let (like, ending) = match ending {
         Ok(()) if is_simulated(asked) && !args.quick && !left.is_zero() => {
+            let (machines, blocks) = LIKE;
+            let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
             let source = self::source(asked, &assumptions, 0);
-            on_machines_like_it(source, overrides, left, &path.join("robust"))?
+            let ran = bench::run_within(source, &overrides, (Some(left), None), &path.join("robust"));
+            // They count if all of them ran in the time that is left.
+            match ran.and_then(|(ending, concluded)| ending.and(concluded)) {
+                Ok((like, _)) => (Some(like), Ok(())),
+                Err(failure) => (None, Err(failure)),
+            }
         }
         ending => (None, ending),
     };
@@ -149,39 +155,16 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
 /// Whether too many runs are invalid for any answer to what was asked.
 fn is_lost(summary: &Summary, assumptions: &[Assumption]) -> bool {
     let asked = setting(assumptions, None);
-    let verdicts = summary.comparisons.iter().filter(|it| it.setting == asked).map(|it| it.verdict);
-    let verdicts: Vec<Verdict> = verdicts.collect();
-    !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict == Verdict::NotValid)
-}
-
-/// The comparisons on machines like the one that was asked for, if all of them ran in the time that is left, and how they ended.
-fn on_machines_like_it(
-    source: Source,
-    overrides: Overrides,
-    left: Duration,
-    path: &Path,
-) -> Result<(Option<Summary>, Result<()>)> {
-    let (machines, blocks) = LIKE;
-    let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
-    match bench::run_within(source, &overrides, (Some(left), None), path) {
-        Ok((Ok(()), concluded)) => Ok((Some(concluded?.0), Ok(()))),
-        Ok((ending, _)) => Ok((None, ending)),
-        Err(failure) if failure.exit == Exit::Interrupted => Ok((None, Err(failure))),
-        Err(failure) => Err(failure),
-    }
+    let mut compared = summary.comparisons.iter().filter(|it| it.setting == asked).peekable();
+    compared.peek().is_some() && compared.all(|it| it.verdict == Verdict::NotValid)
 }
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
 fn completed(asked: Settings) -> Result<Settings> {
-    let is_given = |key| asked.given(key).is_some();
-    let mut missing = vec![];
-    if !is_given("sched") {
-        missing.push(("sched", if is_given("host") { "host" } else { "vmm" }));
-    }
-    if !is_given("slice") && !is_given("host") {
-        missing.push(("slice", SLICES[0]));
-    }
-    asked.with(missing).map_err(Failure::usage)
+    let [sched, slice, host] = ["sched", "slice", "host"].map(|key| asked.given(key).is_some());
+    let sched = (!sched).then_some(("sched", if host { "host" } else { "vmm" }));
+    let slice = (!slice && !host).then_some(("slice", SLICES[0]));
+    asked.with(sched.into_iter().chain(slice)).map_err(Failure::usage)
 }
 
 fn is_simulated(asked: &Settings) -> bool {
@@ -300,18 +283,14 @@ fn text(
     like: Option<&Summary>,
     path: &Path,
 ) -> String {
-    let at = |name: &str, other: Option<usize>| {
-        let setting = setting(assumptions, other);
-        summary.comparisons.iter().find(|it| it.name == name && it.setting == setting)
-    };
+    let at = |name, other| summary.comparison(name, &setting(assumptions, other));
     let mut lines = vec![];
     for (name, guest) in COMPARED {
         let Some(gain) = at(name, None) else { continue };
         lines.push(sentence(gain, guest, assumed));
-        let tried = assumptions.iter().enumerate();
-        lines.extend(
-            tried.map(|(index, it)| format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index))))),
-        );
+        for (index, it) in assumptions.iter().enumerate() {
+            lines.push(format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index)))));
+        }
         if summary.simulated {
             let compared = like.and_then(|like| like.comparisons.iter().find(|it| it.name == name));
             let word = compared.and_then(|it| it.sensitivity.as_ref()).map(Sensitivity::word);
@@ -405,11 +384,9 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
     }
     let blocks = made.saturating_mul(TIMES_MORE);
     let open = summary.comparisons.iter().filter(|it| !it.verdict.is_difference());
-    let ratios = open.filter_map(|it| it.ratio.as_ref());
-    let widest = ratios.filter(|ratio| ratio.half_width().is_none_or(|half| half > NARROW));
-    let widest =
-        widest.max_by(|a, b| a.half_width().unwrap_or(1e9).total_cmp(&b.half_width().unwrap_or(1e9)));
-    if let Some(ratio) = widest {
+    let half = |ratio: &Estimate| ratio.half_width().unwrap_or(f64::INFINITY);
+    let vague = open.filter_map(|it| it.ratio.as_ref()).filter(|ratio| half(ratio) > NARROW);
+    if let Some(ratio) = vague.max_by(|a, b| half(a).total_cmp(&half(b))) {
         let share = significance::smallest_difference(ratio, blocks);
         let share = share.map_or(String::new(), |share| {
             format!(", which would show a difference of {} %", significant(share * 100.0))

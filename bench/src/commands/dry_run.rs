@@ -16,6 +16,7 @@ use crate::measure::progress::Planned;
 use crate::measure::session::{MOST_TIMES_PLANNED, Rule};
 use crate::record::place::Role;
 use crate::results::manifest::Manifest;
+use crate::show::table::{Field, layout};
 use crate::text::output;
 use crate::text::quantity::{patience, percent, significant};
 
@@ -25,20 +26,21 @@ pub(super) fn show(plan: &Plan, rule: Rule, time: Duration, earlier: Option<&Ear
     let axes = plan.outline.axes.iter().map(|axis| axis.key.clone());
     let shows = earlier.map(|_| SHOWS.to_owned());
     let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window"].map(String::from)).chain(shows);
-    let mut lines = vec![heads.chain(["cell".to_owned()]).collect::<Vec<_>>()];
+    let header: Vec<String> = heads.chain(["cell".to_owned()]).collect();
     // A verdict rests on these.
     let blocks = plan.outline.trial_blocks.unwrap_or(rule.blocks);
-    lines.extend(plan.cells().map(|cell| {
+    let of_cell = |cell| {
         let shows = earlier.map(|earlier| smallest_difference(plan, cell, blocks, earlier));
         line(plan, cell, shows)
-    }));
-    let mut text = aligned(&lines);
-    let cells = plan.cells().count();
+    };
+    let lines: Vec<Vec<Field>> = plan.cells().map(of_cell).collect();
+    let mut text = layout(&header, &lines, plan.outline.axes.len());
     let _ = writeln!(
         text,
-        "\n{cells} cells in each of {} blocks: {} runs, about {}",
+        "{} cells in each of {} blocks: {} runs, about {}",
+        lines.len(),
         rule.blocks,
-        cells * rule.blocks as usize,
+        lines.len() * rule.blocks as usize,
         patience(time.as_secs_f64())
     );
     for remark in remarks(plan, rule).into_iter().chain(what_shows(plan, blocks, earlier)) {
@@ -109,34 +111,19 @@ fn remarks(plan: &Plan, rule: Rule) -> Vec<String> {
     remarks
 }
 
-fn line(plan: &Plan, cell: &Cell, shows: Option<String>) -> Vec<String> {
+fn line(plan: &Plan, cell: &Cell, shows: Option<String>) -> Vec<Field> {
     let of_axis = |key: &String| cell.setting.get(key).cloned().unwrap_or_default();
-    let mut line: Vec<String> = plan.outline.axes.iter().map(|axis| of_axis(&axis.key)).collect();
+    let axes = plan.outline.axes.iter().map(|axis| of_axis(&axis.key));
     let again = if cell.role == Role::Control { " (again)" } else { "" };
     let vcpus: Vec<String> = cell.run.guests.iter().map(|guest| guest.vcpus.to_string()).collect();
     let most = if Planned::of(cell).is_limit { "<= " } else { "" };
-    line.extend([
+    let of_run = [
         format!("{}{again}", cell.arm),
         vcpus.join("+"),
         cell.run.cpus.len().to_string(),
         format!("{most}{}", Span(cell.run.window)),
-    ]);
-    line.extend(shows);
-    line.push(cell.id.clone());
-    line
-}
-
-/// Columns side by side, the last as wide as it is.
-fn aligned(lines: &[Vec<String>]) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let fields = line.iter().zip(&widths).map(|(field, width)| format!("{field:<width$}"));
-        let _ = writeln!(text, "{}", fields.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
+    ];
+    axes.chain(of_run).chain(shows).chain([cell.id.clone()]).map(Field::new).collect()
 }
 
 pub(super) struct Earlier {

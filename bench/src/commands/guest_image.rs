@@ -1,8 +1,9 @@
-//! The image to run, with the lock objects that are linked behind it, and what is said of pCPUs and their memory before runs.
+//! Before guests run: the image, with the lock objects that are linked behind it, what is said of pCPUs and their memory, and the walls
+//! around the process.
 
 use std::path::Path;
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image, Run};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Needs, Run};
 
 use crate::cli::ImageArgs;
 use crate::host::cpulist::CpuList;
@@ -44,4 +45,19 @@ pub(crate) fn say_before<'a>(allowed: &CpuList, runs: impl Iterator<Item = &'a R
         ));
     }
     cpu_choice::left_out(allowed, here).iter().for_each(|line| output::talk(line));
+}
+
+/// Gives up all but `needs`, as [`haltkick_vmm::confine_process`] has it, and says which wall the kernel has not.
+pub(crate) fn confine(needs: &Needs) -> Result<()> {
+    haltkick_vmm::confine_process(needs)?;
+    // Walls that are left out on purpose need no word.
+    if haltkick_vmm::is_sandboxed() && !needs.programs {
+        let walls = haltkick_vmm::walls();
+        for (what, why) in
+            [("no filter of system calls", walls.calls.err()), ("no wall around files", walls.files.err())]
+        {
+            why.iter().for_each(|why| output::talk(&format!("haltkick: {what}: {why}")));
+        }
+    }
+    Ok(())
 }

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use haltkick_vmm::FILE_PREFIX;
+use haltkick_vmm::{Entry, FILE_PREFIX};
 
 use super::bisect::ratio_in_words;
 use crate::analysis::consistency;
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Summary, words};
 use crate::cli::JudgeArgs;
 use crate::commands::guest_image;
 use crate::results::directory::{self, Directory};
@@ -17,26 +17,19 @@ use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
-/// A part: the name of its directory or file, and its command line.
-struct Part {
-    name: &'static str,
-    words: Vec<String>,
-}
-
 pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
     // A file that cannot be linked is refused before there is a directory.
     let image = guest_image::load(None, [&*format!("{FILE_PREFIX}{}", args.object.display())])?;
     let entry = image.locks.last().expect("it was linked");
-    let forms = [("off", "worst-native", entry.has_native()), ("on", "worst-pv", entry.has_paravirt())];
     let output = Directory::anew(args.output.as_deref(), "judge")?;
     let mut text = format!("{}\n\n", args.object.display());
     let mut verdict = Exit::Done;
-    for part in parts(args, &forms, &output) {
-        let code = run(&part, &output)?;
+    for (part, line) in parts(args, entry, &output) {
+        let code = run(part, &line, &output)?;
         if code == i32::from(Exit::Interrupted as u8) {
-            return Err(Failure { exit: Exit::Interrupted, message: format!("{}: interrupted", part.name) });
+            return Err(Failure { exit: Exit::Interrupted, message: format!("{part}: interrupted") });
         }
-        let _ = writeln!(text, "{:<14} {}", part.name, said(&part, code, &output)?);
+        let _ = writeln!(text, "{part:<14} {}", said(part, code, &output)?);
         if verdict == Exit::Done {
             verdict = exit_of(code);
         }
@@ -47,57 +40,52 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
     Ok(verdict)
 }
 
-/// The commands, in the order in which they run.
-fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
-    let part = |name: &'static str, words: &[&[&str]]| Part {
-        name,
-        words: words.concat().into_iter().map(str::to_owned).collect(),
-    };
-    let into = |name: &str| output.join(name).display().to_string();
-    let (object, time) = (args.object.display().to_string(), args.time.to_string());
-    let (object, time, machine) = (object.as_str(), time.as_str(), args.machine.as_str());
-    let quick: &[&str] = if args.quick { &["--quick"] } else { &[] };
-    let simulated = ["--engine", "sim", "--machine", machine, "--cpus", "0-7"];
-    let place: &[&str] = if args.simulated { &simulated } else { &[] };
-    let bench = ["bench", "judge", "--with", object];
-    let mut parts = vec![part("check", &[&["check", object, "--time", time], place])];
+/// The parts in the order in which they run: the name of a part's directory or file, and its command line.
+fn parts(args: &JudgeArgs, entry: &Entry, output: &Path) -> Vec<(&'static str, String)> {
+    // Only a zero byte cannot be quoted, and no argument has one.
+    let quoted = |text: String| shlex::try_quote(&text).unwrap_or_default().into_owned();
+    let into = |name: &str| format!(" --output {}", quoted(output.join(name).display().to_string()));
+    let (object, machine) = (quoted(args.object.display().to_string()), quoted(args.machine.clone()));
+    let (time, quick) = (args.time, if args.quick { " --quick" } else { "" });
+    let simulated = format!(" --engine sim --machine {machine} --cpus 0-7");
+    let place = if args.simulated { simulated.as_str() } else { "" };
+    let bench = format!("bench judge --with {object}{quick}");
+    let mut parts = vec![("check", format!("check {object} --time {time}{place}"))];
     if !args.simulated {
-        parts.push(part("real", &[&bench, &["--output", &into("real")], quick]));
+        parts.push(("real", bench.clone() + &into("real")));
     }
-    let set_machine = format!("machine={machine}");
-    let set_machine = set_machine.as_str();
-    let sets = ["engine=sim", set_machine, "cpus=0-7", "window=5ms/8", "slice=250us", "warmup=2ms"];
-    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
-    let how = ["--blocks", "6", "--output"];
-    parts.push(part("simulated", &[&bench, &sets, &how, &[&into("simulated")], quick]));
-    for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
-        let how = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5", "--budget", time];
-        let words: [&[&str]; 3] = [&["worst", "--lock-object", object], &how, &["--output", &into(name)]];
-        parts.push(part(name, &words));
+    let sets = format!(
+        "--set engine=sim --set machine={machine} --set cpus=0-7 --set window=5ms/8 --set slice=250us \
+         --set warmup=2ms --blocks 6"
+    );
+    parts.push(("simulated", format!("{bench} {sets}{}", into("simulated"))));
+    let forms = [("off", "worst-native", entry.has_native()), ("on", "worst-pv", entry.has_paravirt())];
+    for (pv, name, _) in forms.into_iter().filter(|(.., has)| *has) {
+        let how = format!("--pv {pv} --machine {machine} --cpus 0-3 --top 5 --budget {time}{}", into(name));
+        parts.push((name, format!("worst --lock-object {object} {how}")));
     }
     parts
 }
 
 /// Runs a part, and keeps what it prints.
-fn run(part: &Part, output: &Path) -> Result<i32> {
-    let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
-    // Only a zero byte cannot be quoted, and no argument has one.
-    let words = shlex::try_join(part.words.iter().map(String::as_str)).unwrap_or_default();
-    output::talk(&format!("haltkick {words}"));
+fn run(part: &str, line: &str, output: &Path) -> Result<i32> {
+    let wrong = |error: std::io::Error| Failure::internal(format!("{part}: {error}"));
+    let words = shlex::split(line).expect("its words are quoted");
+    output::talk(&format!("haltkick {line}"));
     let program = std::env::current_exe().map_err(wrong)?;
-    let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
+    let ended = Command::new(program).args(words).stderr(Stdio::inherit()).output().map_err(wrong)?;
     let text = String::from_utf8_lossy(&ended.stdout);
-    directory::write_whole(&output.join(format!("{}.txt", part.name)), text.as_bytes())?;
+    directory::write_whole(&output.join(format!("{part}.txt")), text.as_bytes())?;
     output::data(&format!("{text}\n"))?;
     Ok(ended.status.code().unwrap_or(i32::from(Exit::Internal as u8)))
 }
 
 /// The finding of a part in a line or a few.
-fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
-    let path = output.join(part.name);
+fn said(part: &str, code: i32, output: &Path) -> Result<String> {
+    let path = output.join(part);
     let ending = match code {
-        0 if part.name == "check" => "no fault found".to_owned(),
+        0 if part == "check" => "no fault found".to_owned(),
         0 => "done".to_owned(),
         4 => "skipped: this host, or a simulated CPU, lacks something".to_owned(),
         5 | 6 => "A FAULT WAS FOUND".to_owned(),
@@ -105,17 +93,17 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
         code => format!("failed with exit code {code}"),
     };
     if !path.join(directory::MANIFEST).exists() {
-        return Ok(format!("{ending} ({}.txt)", part.name));
+        return Ok(format!("{ending} ({part}.txt)"));
     }
     let manifest = Manifest::read(&path)?;
     let summary = Summary::new(&manifest.outline, &consistency::last_attempts(&manifest.records(&path)?));
     let ending = if code == 0 { String::new() } else { format!("{ending}; ") };
     let mut text = format!("{ending}report: {}", path.join("report.html").display());
     for compared in &summary.comparisons {
-        let at: Vec<String> = compared.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let at = words("", &compared.setting);
         let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
         let word = compared.verdict.word(&compared.of);
-        let _ = write!(text, "\n    {:<10} {:<40} {ratio}, {word}", at.join(", "), compared.name);
+        let _ = write!(text, "\n    {at:<10} {:<40} {ratio}, {word}", compared.name);
     }
     manifest.failed_cells().iter().for_each(|(_, failure)| _ = write!(text, "\n    {failure}"));
     Ok(text)

@@ -154,7 +154,6 @@ fn workload(workload: &Entry) -> Choice {
     Choice { times, ..choice(&workload.name, &workload.summary) }
 }
 
-/// A line each, as people read it.
 fn text(what: Listed, entries: &[Choice]) -> String {
     let longest = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     let width = if matches!(what, Listed::Figures | Listed::Workloads) { longest } else { 18 };

@@ -39,7 +39,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
-        Command::Schema(args) => schema::print(args.format),
+        Command::Schema { format } => schema::print(format),
         Command::Completions { shell } => schema::completions(shell),
         Command::Man { dir } => schema::man(dir.as_deref()),
     }

@@ -29,6 +29,11 @@ pub(crate) fn conclude(
     let kept = records.len();
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
+    let detail = match (show.verbose, manifest.is_quick() && !show.strict) {
+        (true, _) => Detail::Verbose,
+        (false, true) => Detail::Quick,
+        (false, false) => Detail::Brief,
+    };
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
         _ if exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
@@ -36,7 +41,7 @@ pub(crate) fn conclude(
             output::talk("no run has ended: there is no table");
             Ok(())
         }
-        Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
+        Format::Table => output::data(&table::summary(&summary, detail)),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
     let exported = export(directory, exports, &summary, &records);
@@ -55,15 +60,6 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
     let mut summary = Summary::new(&manifest.outline, records);
     summary.warnings.splice(0..0, manifest.failed_cells().into_iter().map(|(_, warning)| warning));
     summary
-}
-
-/// How much stands below the table.
-fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
-    match (show.verbose, manifest.is_quick() && !show.strict) {
-        (true, _) => Detail::Verbose,
-        (false, true) => Detail::Quick,
-        (false, false) => Detail::Brief,
-    }
 }
 
 fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
@@ -85,7 +81,6 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Rec
     Ok(())
 }
 
-/// Writes what the records say.
 pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
@@ -131,8 +126,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
-    let manifest = Manifest::read(&args.directory)?;
-    let records = manifest.records(&args.directory)?;
+    let (manifest, records) = read(&args.directory)?;
     let exit = conclude(&args.directory, &manifest, &records, &args.show, &exports)?;
     if args.open {
         open(&args.directory.join("report.html"))?;
@@ -140,19 +134,16 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Shows the page in the browser that the desktop has.
 fn open(page: &Path) -> Result<()> {
     const OPENER: &str = "xdg-open";
-    let failed = |how: String| Failure {
-        exit: Exit::HostLacks,
-        message: format!("no browser was opened: {OPENER}: {how}; the report is {}", page.display()),
-    };
     let status = Command::new(OPENER).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(status.to_string())),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    let how = match status {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let page = page.display();
+    Err(Failure::lacking(format!("no browser was opened: {OPENER}: {how}; the report is {page}")))
 }
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
@@ -168,7 +159,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     conclude(&directory.path, &manifest, &records, &args.show, &exports)
 }
 
-pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
+fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
     let records = manifest.records(path)?;
     Ok((manifest, records))

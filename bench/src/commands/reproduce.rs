@@ -1,7 +1,5 @@
-//! `haltkick reproduce`: published figures next to ours, from runs made here and now.
-//!
-//! Runs each built-in experiment whose file has `[[published]]` rows into a directory of its own, or completes what is there already, and
-//! prints those rows of their summaries.
+//! `haltkick reproduce`: published figures next to ours. Runs each built-in experiment whose file has `[[published]]` rows into a directory
+//! of its own, or completes what is there already, and prints those rows of their summaries.
 
 use anstyle::AnsiColor;
 use serde::Serialize;
@@ -91,9 +89,9 @@ fn chosen(asked: &[String], on: ReproducedOn) -> Result<Vec<&'static str>> {
     let mut names = vec![];
     for (name, text) in BUILT_IN {
         let experiment = Experiment::parse(Source { origin: name.into(), text: text.into() })?;
-        let engine = experiment.settings.settings.given("engine").map(|engine| engine.text().to_owned());
-        if !experiment.published.is_empty() && (engine.as_deref() == Some("sim")) == (on == ReproducedOn::Sim)
-        {
+        let engine = experiment.settings.settings.given("engine");
+        let is_simulated = engine.is_some_and(|engine| engine.text() == "sim");
+        if !experiment.published.is_empty() && is_simulated == (on == ReproducedOn::Sim) {
             names.push(name);
         }
     }

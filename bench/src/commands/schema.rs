@@ -6,14 +6,6 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 
-#[cfg(feature = "schema")]
-use {
-    crate::analysis::summary::Summary, crate::analysis::worst::Worst, crate::commands::doctor::Examination,
-    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
-    crate::record::failure::FailureRecord, crate::results::live::View, crate::results::manifest::Manifest,
-    crate::show::table::Compared,
-};
-
 use crate::cli::{Cli, SchemaOf};
 use crate::experiment;
 use crate::text::exit::{Exit, Failure, Result};
@@ -28,16 +20,16 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
 fn schema(of: SchemaOf) -> Result<schemars::Schema> {
     Ok(match of {
         SchemaOf::Experiment => experiment::schema::schema().try_into().expect("it is an object"),
-        SchemaOf::Run => schemars::schema_for!(Record),
-        SchemaOf::Failure => schemars::schema_for!(FailureRecord),
-        SchemaOf::Manifest => schemars::schema_for!(Manifest),
-        SchemaOf::Summary => schemars::schema_for!(Summary),
-        SchemaOf::Comparison => schemars::schema_for!(Compared),
-        SchemaOf::Worst => schemars::schema_for!(Worst),
-        SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
-        SchemaOf::Top => schemars::schema_for!(View),
-        SchemaOf::Doctor => schemars::schema_for!(Examination),
-        SchemaOf::List => schemars::schema_for!(Listing),
+        SchemaOf::Run => schemars::schema_for!(crate::record::Record),
+        SchemaOf::Failure => schemars::schema_for!(crate::record::failure::FailureRecord),
+        SchemaOf::Manifest => schemars::schema_for!(crate::results::manifest::Manifest),
+        SchemaOf::Summary => schemars::schema_for!(crate::analysis::summary::Summary),
+        SchemaOf::Comparison => schemars::schema_for!(crate::show::table::Compared),
+        SchemaOf::Worst => schemars::schema_for!(crate::analysis::worst::Worst),
+        SchemaOf::Reproduction => schemars::schema_for!(crate::commands::reproduce::Reproduction),
+        SchemaOf::Top => schemars::schema_for!(crate::results::live::View),
+        SchemaOf::Doctor => schemars::schema_for!(crate::commands::doctor::Examination),
+        SchemaOf::List => schemars::schema_for!(crate::commands::list::Listing),
     })
 }
 

@@ -22,7 +22,8 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     if args.interval.0 < SHORTEST {
         return Err(Failure::usage("--interval: a run shows itself ten times a second: use 100ms or more"));
     }
-    let mut watched = Watched { found: FoundLive::find(&args.target)?, allowed: allowed_cpus(), off: None };
+    let found = FoundLive::find(&args.target)?;
+    let mut watched = Watched { found, allowed: allowed_cpus(), is_off: true };
     if args.once {
         return once(args, &mut watched);
     }
@@ -72,28 +73,23 @@ struct Watched {
     found: FoundLive,
     /// The CPUs that this process had at first.
     allowed: Vec<u32>,
-    /// The pCPUs that it was last to keep off, and whether it could.
-    off: Option<(Vec<u32>, bool)>,
+    /// Whether it keeps off the pCPUs of the run.
+    is_off: bool,
 }
 
 impl Watched {
     fn look(&mut self) -> Result<View> {
         let frame = self.found.read()?;
-        let is_kept_off = self.off.as_ref().is_some_and(|(cpus, _)| *cpus == frame.cpus);
-        if !frame.virtual_time && !frame.cpus.is_empty() && !is_kept_off {
-            self.off = Some((frame.cpus.clone(), keep_off(&self.allowed, &frame.cpus)));
+        if !frame.virtual_time && !frame.cpus.is_empty() {
+            self.is_off = keep_off(&self.allowed, &frame.cpus);
         }
         Ok(frame)
-    }
-
-    fn is_off(&self) -> bool {
-        self.off.as_ref().is_none_or(|(_, is_off)| *is_off)
     }
 }
 
 /// Shows a frame. Whether anybody takes it.
 fn show(args: &TopArgs, watched: &Watched, earlier: Option<&View>, frame: &View) -> Result<bool> {
-    let view = with_rates(earlier, frame, watched.is_off());
+    let view = with_rates(earlier, frame, watched.is_off);
     let is_redrawn = !args.once && io::stdout().is_terminal();
     output::is_taken(&match args.format {
         Format::Json => format!("{}\n", output::to_json(&view)?),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
-use crate::host::cpulist::{self, CpuList};
+use crate::host::cpulist::CpuList;
 use crate::host::probe;
 
 /// A value of `--cpus`. All but lists and `all` leave out siblings: the work of two vCPUs on one core is not that of two cores.
@@ -56,9 +56,14 @@ impl CpuChoice {
     /// The CPUs of this host, of which the process may use `allowed`.
     pub(crate) fn here(&self, allowed: &CpuList) -> Result<CpuList, String> {
         match self {
-            Self::List(list) => cpulist::check_allowed(list, allowed).map(|()| list.clone()),
+            Self::List(list) => match list.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
+                None => Ok(list.clone()),
+                Some(cpu) => Err(format!(
+                    "CPU {cpu} does not exist or is not allowed here: this process may use {allowed} (see taskset, cgroup cpuset)"
+                )),
+            },
             Self::Word("all", _) => Ok(allowed.clone()),
-            Self::Word(..) => host().as_ref().map_err(Clone::clone)?.choose(self, allowed),
+            Self::Word(..) => HOST.as_ref().map_err(Clone::clone)?.choose(self, allowed),
         }
     }
 
@@ -105,10 +110,8 @@ struct Topology {
 }
 
 /// Topology of this host, read once.
-fn host() -> &'static Result<Topology, String> {
-    static HOST: OnceLock<Result<Topology, String>> = OnceLock::new();
-    HOST.get_or_init(|| Topology::read(Path::new("/sys/devices/system")))
-}
+static HOST: LazyLock<Result<Topology, String>> =
+    LazyLock::new(|| Topology::read(Path::new("/sys/devices/system")));
 
 impl Topology {
     fn read(root: &Path) -> Result<Self, String> {
@@ -143,15 +146,6 @@ impl Topology {
         Ok(Self { siblings, nodes, llcs, isolated: list("cpu/isolated".into()).ok() })
     }
 
-    /// The first of each core's CPUs that are among `cpus`.
-    fn one_of_each_core(&self, cpus: &[u32]) -> Vec<u32> {
-        let is_first = |cpu: &u32| {
-            let siblings = self.siblings.get(cpu).map_or(&[][..], |siblings| &siblings.0);
-            !siblings.iter().any(|sibling| sibling < cpu && cpus.contains(sibling))
-        };
-        cpus.iter().copied().filter(is_first).collect()
-    }
-
     /// The CPUs of `choice` among those that are `allowed`.
     fn choose(&self, choice: &CpuChoice, allowed: &CpuList) -> Result<CpuList, String> {
         let missing =
@@ -178,7 +172,11 @@ impl Topology {
                 "'{choice}' is CPUs {of}, and this process may use {allowed} only: start it under `taskset -c {of}`"
             ));
         }
-        Ok(CpuList(self.one_of_each_core(&cpus)))
+        let is_first_of_core = |cpu: &u32| {
+            let siblings = self.siblings.get(cpu).map_or(&[][..], |siblings| &siblings.0);
+            !siblings.iter().any(|sibling| sibling < cpu && cpus.contains(sibling))
+        };
+        Ok(CpuList(cpus.iter().copied().filter(is_first_of_core).collect()))
     }
 }
 

@@ -37,7 +37,6 @@ impl FromStr for CpuList {
 }
 
 impl CpuList {
-    /// The list in a file of the kernel's.
     pub(crate) fn read(path: &Path) -> std::result::Result<Self, String> {
         probe::text(path)?.parse::<Self>().map_err(|error| format!("{}: {error}", path.display()))
     }
@@ -53,18 +52,12 @@ fn number(part: &str, whole: &str) -> std::result::Result<u32, String> {
 
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_slice();
-        let mut separator = "";
-        while let Some(first) = rest.first() {
-            let length = rest.iter().zip(*first..).take_while(|(cpu, expected)| *cpu == expected).count();
-            match length {
-                1 => write!(f, "{separator}{first}")?,
-                _ => write!(f, "{separator}{first}-{}", rest[length - 1])?,
-            }
-            separator = ",";
-            rest = &rest[length..];
-        }
-        Ok(())
+        let range = |run: &[u32]| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => run[0].to_string(),
+        };
+        let ranges: Vec<String> = self.0.chunk_by(|cpu, next| cpu + 1 == *next).map(range).collect();
+        f.write_str(&ranges.join(","))
     }
 }
 
@@ -81,16 +74,6 @@ fn mask_unread(error: Errno, room: u32) -> Failure {
             "this kernel counts more than {room} possible CPUs, and haltkick knows {room}: boot it with nr_cpus={room}"
         )),
         error => Failure::internal(format!("sched_getaffinity of this process: {error}")),
-    }
-}
-
-/// Says what is wrong with `wanted` where only `allowed` may be used.
-pub(crate) fn check_allowed(wanted: &CpuList, allowed: &CpuList) -> std::result::Result<(), String> {
-    match wanted.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
-        None => Ok(()),
-        Some(cpu) => Err(format!(
-            "CPU {cpu} does not exist or is not allowed here: this process may use {allowed} (see taskset, cgroup cpuset)"
-        )),
     }
 }
 

@@ -60,6 +60,8 @@ const FILES: &[(&str, &str)] = &[
     ("idle.states", "/sys/devices/system/cpu/cpu0/cpuidle/state*/name"),
     ("idle.states_disabled", "/sys/devices/system/cpu/cpu0/cpuidle/state*/disable"),
     ("kernel.command_line", "/proc/cmdline"),
+    ("kernel.os_release", "/etc/os-release:PRETTY_NAME"),
+    ("kernel.release", "/proc/sys/kernel/osrelease"),
     ("kernel.tainted", "/proc/sys/kernel/tainted"),
     ("kernel.version", "/proc/version"),
     ("limits.capabilities", "/proc/self/status:CapEff"),
@@ -141,10 +143,8 @@ fn named(answers: impl IntoIterator<Item = (&'static str, Answer)>) -> Facts {
 }
 
 /// Facts that take more than a look into a file.
-fn others() -> [(&'static str, Answer); 17] {
+fn others() -> [(&'static str, Answer); 15] {
     [
-        ("kernel.release", identity::kernel()),
-        ("kernel.os_release", os_release()),
         ("kernel.config_sha256", hash_file(Path::new("/proc/config.gz"))),
         ("kernel.livepatches", directory_names("/sys/kernel/livepatch")),
         ("cpu.microcode", distinct_fields("microcode")),
@@ -240,12 +240,6 @@ fn caches() -> Answer {
     let names = probe::names(directory).into_iter().filter(|name| name.starts_with("index"));
     let caches: Vec<String> = names.filter_map(cache).collect();
     if caches.is_empty() { Err(format!("{directory}: nothing there")) } else { Ok(caches.join("; ")) }
-}
-
-fn os_release() -> Answer {
-    let text = probe::text("/etc/os-release")?;
-    let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
-    name.map(|name| name.trim_matches('"').into()).ok_or_else(|| "/etc/os-release: no PRETTY_NAME".into())
 }
 
 /// The quota of CPU time of this process's control groups and its period, in microseconds, or `max`.

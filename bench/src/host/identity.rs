@@ -90,7 +90,7 @@ fn vendor_module(modules: &[String], has_flag: impl Fn(&str) -> bool) -> Option<
     })
 }
 
-pub(crate) fn kernel() -> Answer {
+fn kernel() -> Answer {
     probe::text("/proc/sys/kernel/osrelease")
 }
 

@@ -8,4 +8,3 @@ pub(crate) mod neighbours;
 pub(crate) mod noise;
 pub(crate) mod probe;
 pub(crate) mod topology;
-pub(crate) mod walls;

@@ -196,11 +196,13 @@ impl Stops {
         let looks = move || {
             let mut stopped = Duration::ZERO;
             loop {
-                let (since, before) = (elapsed(), counted()?);
+                // It goes on while the host is suspended.
+                let since = now(ClockId::Boottime);
+                let before = sched_stat_of_this_thread().ok_or(NO_STOPS)?;
                 let ends = ended.recv_timeout(EACH) == Err(RecvTimeoutError::Disconnected);
-                let after = counted()?;
+                let after = sched_stat_of_this_thread().ok_or(NO_STOPS)?;
                 let known = EACH + awake(after).saturating_sub(awake(before));
-                let beyond = elapsed().saturating_sub(since).saturating_sub(known);
+                let beyond = now(ClockId::Boottime).saturating_sub(since).saturating_sub(known);
                 if beyond > LATE {
                     stopped += beyond;
                 }
@@ -224,16 +226,6 @@ impl Stops {
         let thread = self.thread.ok_or("no thread could be started to look")?;
         thread.join().expect("a panic has ended the process")
     }
-}
-
-/// By a clock that goes on while the host is suspended.
-fn elapsed() -> Duration {
-    now(ClockId::Boottime)
-}
-
-/// The kernel's count of what the calling thread did.
-fn counted() -> Known<SchedStat> {
-    sched_stat_of_this_thread().ok_or_else(|| NO_STOPS.into())
 }
 
 fn awake(stat: SchedStat) -> Duration {

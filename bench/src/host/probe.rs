@@ -21,13 +21,13 @@ pub(crate) fn text(path: impl AsRef<Path>) -> Answer {
         .map_err(|error| format!("{}: {}", path.display(), reason(&error)))
 }
 
-/// The value of the first line `name : value` in a file such as `/proc/cpuinfo`.
+/// The value of the first line `name : value` or `name="value"` in a file such as `/proc/cpuinfo`.
 pub(crate) fn field(path: &str, name: &str) -> Answer {
     text(path)?
         .lines()
-        .filter_map(|line| line.split_once(':'))
+        .filter_map(|line| line.split_once([':', '=']))
         .find(|(key, _)| key.trim() == name)
-        .map(|(_, value)| value.trim().to_owned())
+        .map(|(_, value)| value.trim().trim_matches('"').to_owned())
         .ok_or_else(|| format!("{path}: no line '{name}'"))
 }
 

@@ -104,15 +104,6 @@ mod tests {
     use crate::measure::synthetic::Scratch;
 
     #[test]
-    fn every_allowed_cpu_has_a_place() {
-        let cpus = crate::host::cpulist::allowed().unwrap().0;
-        match Places::of(&cpus) {
-            Ok(places) => assert_eq!(places.cpus.len(), cpus.len()),
-            Err(reason) => assert!(reason.contains("topology/") || reason.contains("taskset"), "{reason}"),
-        }
-    }
-
-    #[test]
     fn only_machines_of_like_packages_and_cores_are_described() {
         // Package and siblings of each CPU; the atoms among them; packages, their cores and the threads of those, or what is wrong.
         for (cpus, atoms, expected) in [

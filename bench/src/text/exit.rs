@@ -81,12 +81,8 @@ impl From<Refused> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let message = error.to_string();
-        let mut error = error;
-        while let RunError::Guest { source, .. } = error {
-            error = *source;
-        }
         let exit = match error {
-            RunError::Guest { .. } => Exit::Internal, // taken apart above
+            RunError::Guest { source, .. } => Self::from(*source).exit,
             RunError::Usage(_) | RunError::Image { .. } | RunError::LockObject { .. } => Exit::Usage,
             RunError::HostLacks(_) | RunError::SliceTooShort(_) => Exit::HostLacks,
             RunError::GuestPanic { .. }

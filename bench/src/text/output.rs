@@ -17,7 +17,8 @@ pub(crate) fn data(text: &str) -> Result<()> {
 
 /// Writes data to stdout. Whether there is still a reader.
 pub(crate) fn is_taken(text: &str) -> Result<bool> {
-    if is_stdout_closed() {
+    // Relaxed: written before there are threads.
+    if WAS_CLOSED.load(Ordering::Relaxed) {
         return Err(Failure::internal("standard output: it is closed: send it to a file or to /dev/null"));
     }
     let mut stdout = anstream::stdout().lock();
@@ -112,13 +113,8 @@ pub(crate) fn in_toml(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
-
 /// Whether what is written to standard output is lost.
-pub(super) fn is_stdout_closed() -> bool {
-    // Relaxed: written before there are threads.
-    WAS_CLOSED.load(Ordering::Relaxed)
-}
+static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before Rust does")]

@@ -56,7 +56,7 @@ run --trace run.json => no JSON: write --trace run.pftrace
 run --trace /nonexistent/run.pftrace => --trace: /nonexistent/run.pftrace:
 run --folded x => --profile
 run --engine sim --machine skylake-8s --profile=1ms => counts all time instead of samples
-run {SIM} --repeat 3 --profile => --repeat: a profile and a trace are of one run
+run {SIM} --repeat 3 --profile => cannot be used with
 run --vcpus 4 --ratio 2 => cannot be used with
 run 2us => error: unexpected argument '2us' found
 run --lock disasm --nothing => error: unexpected argument '--nothing' found

@@ -13,22 +13,28 @@ use crate::record::Record;
 use crate::record::place::Role;
 
 /// Two runs of a block that are compared.
-pub(super) struct Pair {
-    /// Ratio of the arm over the baseline; `None` if either run lacks the figure.
-    pub(super) ratio: Option<Rate>,
-    /// Whether nothing spoiled either, and there is a ratio.
-    pub(super) is_valid: bool,
+pub(crate) struct Pair {
+    /// Rates of the arm and of the baseline; `None` if either run lacks the figure.
+    pub(crate) rates: Option<(Rate, Rate)>,
+    /// Whether nothing spoiled either, and there are rates.
+    pub(crate) is_valid: bool,
+}
+
+impl Pair {
+    fn ratio(&self) -> Option<Rate> {
+        self.rates.map(|(above, below)| above.over(below))
+    }
 }
 
 /// Records by setting, arm, role and block.
-pub(super) struct Placed<'a> {
+pub(crate) struct Placed<'a> {
     pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
     /// Records of the guests of each run, by its id.
     runs: HashMap<&'a str, Vec<&'a Record>>,
 }
 
 impl<'a> Placed<'a> {
-    pub(super) fn sort(records: &'a [Record]) -> Self {
+    pub(crate) fn sort(records: &'a [Record]) -> Self {
         let keyed = records.iter().filter_map(|record| {
             let place = record.place.as_ref()?;
             Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
@@ -73,11 +79,22 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
+    /// What `measure` measures in each run of an arm, and whether that is known and nothing spoiled it. Neighbours do, where no run
+    /// of the same block had them, too.
+    pub(crate) fn rates(&self, measure: &Measure, setting: &Setting, arm: &str) -> Vec<(Option<Rate>, bool)> {
+        let run = |(_, record): (u32, &Record)| {
+            let (rate, share) = (self.rate(measure, record), self.neighbours_share(measure, record));
+            let is_quiet = share.is_some_and(|share| share <= measure.neighbours_limit());
+            (rate, rate.is_some() && record.trusted && is_quiet)
+        };
+        self.of(setting, arm, false).map(run).collect()
+    }
+
     /// Pairs of `arm` over `baseline`, one for each block that has both on one host. With `of_control` the arm's runs are those of the
     /// A/A pair's second half.
     ///
     /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
-    pub(super) fn pairs(
+    pub(crate) fn pairs(
         &self,
         measure: &Measure,
         setting: &Setting,
@@ -97,9 +114,9 @@ impl<'a> Placed<'a> {
         };
         let pair = |(pass, (above, share)): (_, (Option<Rate>, Option<f64>))| {
             let (baseline, baseline_share) = *below.get(&pass)?;
-            let ratio = above.zip(baseline).map(|(above, baseline)| above.over(baseline));
-            let is_valid = ratio.is_some() && share.zip(baseline_share).is_some_and(are_alike);
-            Some(Pair { ratio, is_valid })
+            let rates = above.zip(baseline);
+            let is_valid = rates.is_some() && share.zip(baseline_share).is_some_and(are_alike);
+            Some(Pair { rates, is_valid })
         };
         self.of(setting, arm, of_control).map(run).filter_map(pair).collect()
     }
@@ -155,7 +172,7 @@ fn comparison_of_pairs(
     setting: &Setting,
     pairs: &[Pair],
 ) -> (Comparison, Option<f64>) {
-    let ratios: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
+    let ratios: Vec<Rate> = pairs.iter().filter_map(Pair::ratio).collect();
     let invalid_pairs = pairs.iter().filter(|pair| !pair.is_valid).count();
     let arms = [asked.arm.as_str(), &asked.baseline];
     let found = comparison(&asked.name, setting, arms, rate::estimate(&ratios), rate::values(&ratios));
@@ -199,7 +216,7 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
 }
 
 fn is_measured(pairs: &[Pair]) -> bool {
-    pairs.iter().any(|pair| pair.ratio.is_some())
+    pairs.iter().any(|pair| pair.rates.is_some())
 }
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
@@ -209,7 +226,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
         let Comparison { of, setting, arm, baseline, .. } = comparison;
         let pairs = placed.pairs(of, setting, arm, baseline, false);
         // With what counting tells: the ratios alone would have intervals without it.
-        let rates: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
+        let rates: Vec<Rate> = pairs.iter().filter_map(Pair::ratio).collect();
         let verdicts: Vec<Verdict> = rates
             .chunks_exact(blocks_per_trial as usize)
             .map(|rates| rate::estimate(rates).map_or(Verdict::TooFewBlocks, |it| it.verdict()))

@@ -9,7 +9,7 @@ pub(crate) mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use compared::{Placed, comparisons, control, settings};
+use compared::{comparisons, control, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::consistency;
@@ -21,7 +21,7 @@ use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGH
 use crate::record::place::{LOCK_FREE, Place, Role};
 
 pub(crate) use checks::{Check, CheckOutcome, Overall};
-pub(crate) use compared::{are_too_many, comparison, corrected};
+pub(crate) use compared::{Placed, are_too_many, comparison, corrected};
 pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};

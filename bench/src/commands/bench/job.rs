@@ -16,7 +16,7 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
-use crate::host::{cpulist, noise, walls};
+use crate::host::{cpulist, noise};
 use crate::measure::ahead::{Ahead, slowdown};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
@@ -31,7 +31,6 @@ use crate::settings::{Supply, rounds};
 use crate::text::exit::{Failure, Result};
 use crate::text::{output, timestamp};
 
-/// An experiment with all that is needed to run it.
 pub(super) struct Job {
     pub(super) experiment: Experiment,
     pub(super) overrides: Overrides,
@@ -43,6 +42,7 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Refuses cells that cannot be run here.
     pub(super) fn new(source: Source, overrides: &Overrides, from: &ImageArgs) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
         experiment.apply(overrides)?;
@@ -63,29 +63,20 @@ impl Job {
         guest_image::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = linux::versions(&plan)?;
         let kernels = linux::files(&plan)?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
-    }
-
-    /// Refuses cells that cannot be run here, before there is a directory and before time is spent on the others.
-    pub(super) fn check(&self) -> Result<()> {
-        let check = |cell: &Cell| {
-            haltkick_vmm::check_guests(&cell.run, &self.image).map_err(|error| {
+        // Before there is a directory, and before time is spent on other cells.
+        for cell in plan.cells() {
+            haltkick_vmm::check_guests(&cell.run, &image).map_err(|error| {
                 let failure = Failure::from(error);
                 Failure { message: format!("cell {}: {}", cell.id, failure.message), ..failure }
-            })
-        };
-        self.plan.cells().try_for_each(check)
+            })?;
+        }
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
     }
 
     /// The needs of running this and of writing beneath `output`. The image is in memory, with the objects behind it.
     pub(super) fn needs(&self, output: &Path) -> Needs {
         let needs = Needs::of(self.plan.cells().map(|cell| &cell.run));
         Needs { writes: vec![output.to_owned()], ..needs }
-    }
-
-    /// The file in which its runs show themselves, if any is to.
-    pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
-        self.plan.cells().any(|cell| cell.run.live).then(|| LiveFile::within(directory)).transpose()
     }
 
     /// When to stop: what the command line says over what the file says.
@@ -158,14 +149,18 @@ impl Job {
         }
     }
 
-    /// Measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and how it ended.
+    /// Gives up all but `needs`, and measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and
+    /// how it ended.
     pub(super) fn measure(
         &self,
         directory: Directory,
         records: Vec<Record>,
         (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
-        live: Option<LiveFile>,
+        needs: &Needs,
     ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
+        let is_shown = self.plan.cells().any(|cell| cell.run.live);
+        let live = is_shown.then(|| LiveFile::within(&directory.path)).transpose()?;
+        guest_image::confine(needs)?;
         let stop = interrupt::catch_within(budget)?;
         let shown = || live.as_ref().map(LiveFile::live);
         let engine = engine::kvm(&self.image, &stop, shown());
@@ -186,7 +181,7 @@ impl Job {
     pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
         let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
         let stop = interrupt::catch()?;
-        walls::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
+        guest_image::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
         let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
         // Not more than there are cells in a block.
         let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);

@@ -1,13 +1,11 @@
 //! `--load-to`: the think time at which an arm spends a given share of its time in its lock, as a publication says of the original
 //! load. The other arms are then measured at that think time, so that their figures are predictions.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Image, Instruments, Outcome, Run, Span};
+use haltkick_vmm::{Guest, Instruments, Outcome, Run, Span};
 
 use super::job::Job;
-use crate::cli::LoadTo;
 use crate::commands::interrupt;
 use crate::experiment::plan::Cell;
 use crate::record::place::Role;
@@ -16,7 +14,6 @@ use crate::text::exit::{Failure, Result};
 use crate::text::output;
 use crate::text::quantity::significant;
 
-/// Most runs of the arm.
 const MOST_TRIALS: u32 = 24;
 /// The share is met if it is this near, as a share of itself.
 const NEAR: f64 = 0.02;
@@ -26,10 +23,9 @@ const LONGER: u32 = 8;
 /// No lock is loaded that little by a longer think time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The think time at which `asked` holds.
-pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
+/// The think time at which `arm` spends the share `asked` in its lock.
+pub(super) fn think(job: &Job, (asked, arm): &(f64, String)) -> Result<Span> {
     let usage = |text: String| Failure::usage(format!("--load-to: {text}"));
-    let arm = &asked.arm;
     let of_arm = |cell: &&Cell| cell.role == Role::Arm && cell.arm == *arm;
     let is_own = |cell: &&Cell| !cell.setting.values().any(|value| is_like(value));
     let mut cells = job.plan.cells().filter(of_arm).filter(is_own);
@@ -48,8 +44,10 @@ pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
     };
     let run = Run { work_rate: run.work_rate.or(Some(machine.work_rate())), ..run.clone() };
     let stop = interrupt::catch()?;
-    let found = solve(asked.share, |think| {
-        let outcome = simulate(&run, think, &job.image, &stop)?;
+    let found = solve(*asked, |think| {
+        let mut run = run.clone();
+        run.guests.iter_mut().filter_map(Guest::ours_mut).for_each(|ours| ours.think = think);
+        let outcome = haltkick_vmm::run(&run, &job.image, &Instruments::default(), &stop)?.outcome()?;
         let share = share_in_locks(&run, &outcome).ok_or_else(|| {
             usage(
                 "this workload does not tell the time in locks at this ratio: use workload mixed, or ratio 1"
@@ -64,7 +62,7 @@ pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
         Ok(share)
     })?;
     found.map(Span).map_err(|nearest| {
-        let (asked, nearest) = (significant(asked.share * 100.0), significant(nearest * 100.0));
+        let (asked, nearest) = (significant(asked * 100.0), significant(nearest * 100.0));
         usage(format!("'{arm}' does not spend {asked} % of its time in locks at any think time: the nearest is {nearest} %"))
     })
 }
@@ -97,12 +95,6 @@ fn solve(
         think = high.map_or_else(|| (low * LONGER).clamp(FIRST, LONGEST), |high| (low + high) / 2);
     }
     Ok(Err(nearest))
-}
-
-fn simulate(run: &Run, think: Duration, image: &Image, stop: &AtomicBool) -> Result<Outcome> {
-    let mut run = run.clone();
-    run.guests.iter_mut().filter_map(Guest::ours_mut).for_each(|ours| ours.think = think);
-    Ok(haltkick_vmm::run(&run, image, &Instruments::default(), stop)?.outcome()?)
 }
 
 /// The share of the vCPUs' time that goes into acquiring and releasing locks. Waits count as time on a pCPU where each vCPU has one.

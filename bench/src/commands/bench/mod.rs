@@ -11,13 +11,12 @@ use haltkick_vmm::Needs;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs, SweepArgs};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, SweepArgs};
 use crate::commands::{dry_run, report};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
-use crate::host::walls;
 use crate::measure::session::Rule;
 use crate::record::Record;
 use crate::record::place::slug;
@@ -79,16 +78,15 @@ fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Jo
 
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
-    job.check()?;
+    // Runs that cannot be simulated at the same time are refused before there is a directory.
+    let jobs = job.jobs(conduct.jobs)?;
     if conduct.dry_run {
         let earlier = dry_run::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
         let rule = job.rule(conduct);
-        let time = job.time(rule.blocks, job.jobs(conduct.jobs)?)?;
+        let time = job.time(rule.blocks, jobs)?;
         output::data(&dry_run::show(&job.plan, rule, time, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
-    // Runs that cannot be simulated at the same time are refused before there is a directory.
-    job.jobs(conduct.jobs)?;
     quiet::wait(&conduct.patience, &job.plan)?;
     let path = conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)?;
     run_all(conduct, job, Directory::create(&path)?, vec![])
@@ -97,20 +95,16 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
-    let exports = Exports::open(&conduct.export)?;
-    let live = job.live(&directory.path)?;
-    walls::confine(&job.needs(&directory.path))?;
-    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
-    let (format, strict, verbose) = (conduct.format, conduct.strict, conduct.verbose);
-    let show = ShowArgs { format, strict, verbose, export: vec![] };
-    let concluded = report::conclude(&directory.path, &manifest, &records, &show, &exports);
+    let exports = Exports::open(&conduct.show.export)?;
+    let needs = job.needs(&directory.path);
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, &needs)?;
+    let concluded = report::conclude(&directory.path, &manifest, &records, &conduct.show, &exports);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
 }
 
-/// Refuses an experiment that cannot be run here.
 pub(crate) fn check(source: Source) -> Result<()> {
-    Job::new(source, &Overrides::default(), &ImageArgs::default())?.check()
+    Job::new(source, &Overrides::default(), &ImageArgs::default()).map(drop)
 }
 
 /// Runs an experiment into `path`, or completes what is there. Its table is left to the caller.
@@ -145,8 +139,7 @@ pub(crate) fn run_within(
         }
         (job, directory, records)
     } else {
-        let job = Job::new(source, overrides, &ImageArgs::default());
-        let job = job.and_then(|job| job.check().map(|()| job)).inspect_err(|_| {
+        let job = Job::new(source, overrides, &ImageArgs::default()).inspect_err(|_| {
             let _ = std::fs::remove_dir(path); // an empty one was made for this
         })?;
         (job, Directory::create(path)?, vec![])
@@ -155,9 +148,8 @@ pub(crate) fn run_within(
         quiet::wait(patience, &job.plan)?;
     }
     // Further experiments go next to this one, and may need more of the host.
-    let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
-    walls::confine(&Needs { switches: true, counters: true, ..needs })?;
+    let needs = Needs { switches: true, counters: true, ..needs };
     let file = job.rule_of_file();
     // A budget ends within a block: the pairs that were run count.
     let rule = Rule {
@@ -166,11 +158,10 @@ pub(crate) fn run_within(
         ..file
     };
     let how = (rule, job.jobs(None)?, budget);
-    let (directory, manifest, records, ending) = job.measure(directory, records, how, live)?;
+    let (directory, manifest, records, ending) = job.measure(directory, records, how, &needs)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
 
-/// Completes what a directory holds.
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     let conduct = &args.conduct;
     if args.overrides != Overrides::default() || conduct.load_to.is_some() {

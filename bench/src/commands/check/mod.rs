@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use haltkick_vmm::{Engine, FILE_PREFIX, Image, Needs, Run, RunError, Span};
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use crate::cli::{CheckArgs, ImageArgs};
+use crate::cli::CheckArgs;
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
-use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
 use crate::settings::{Settings, Supply, Value};
@@ -44,7 +43,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
 }
 
 fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
-    let image = guest_image::load(args.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
+    let image =
+        guest_image::load(args.image.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
     let entry = image.locks.last().expect("it was linked").clone();
     let mut job = Job {
         args,
@@ -59,11 +59,10 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let forms: Vec<bool> = forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| pv).collect();
     let trials = torture::trials(&entry, &forms);
     let probe = job.of_trial(&trials[0], 1)?;
-    let from = ImageArgs { guest: args.guest.clone(), trust_image: args.trust_image };
-    guest_image::check_trust(&from, &job.image, std::iter::once(&probe.engine))?;
+    guest_image::check_trust(&args.image, &job.image, std::iter::once(&probe.engine))?;
     // Each trial asks for what it uses.
     let runs: Vec<Run> = trials.iter().filter_map(|trial| job.of_trial(trial, 1).ok()).collect();
-    walls::confine(&Needs::of(&runs))?;
+    guest_image::confine(&Needs::of(&runs))?;
     let stop = interrupt::catch()?;
     let engine = engine::kvm(&job.image, &stop, None);
     job.rate = Some(match probe.work_rate {

@@ -4,18 +4,18 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::analysis::rate::{self, Rate, estimate_ratio};
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{Comparison, Setting, comparison, corrected, trust, words};
+use crate::analysis::summary::{Comparison, Placed, Setting, comparison, corrected, trust, words};
 use crate::analysis::{consistency, significance};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
 use crate::record::figures::Better;
-use crate::record::place::{Role, slug};
+use crate::record::place::{Place, Role, slug};
 use crate::results::manifest::Manifest;
 use crate::show::cases::{Cases, VerdictFormat};
 use crate::show::table::{self, Compared, LeftOut};
@@ -105,7 +105,11 @@ fn compare_sides(
     let measures =
         if of.is_empty() { consistency::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
     let limit = 1.0 - threshold;
-    let cells = in_order(a, measures.iter().flat_map(|of| cells_of(a, b, of, limit)).collect());
+    let mut cells: Vec<Cell> = measures.iter().flat_map(|of| cells_of(a, b, of, limit)).collect();
+    let outline = &a.manifest.outline;
+    cells.sort_by_key(|Cell { shown, .. }| {
+        (outline.rank(&shown.setting), outline.arms.iter().position(|arm| *arm == shown.arm))
+    });
     let failed = failed_of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
@@ -170,19 +174,18 @@ fn side(text: &str) -> Result<Side> {
 /// Each arm of B against the same arm of A, or one arm against one: within blocks if both are in one directory. Other runs are not
 /// paired: the two ran at different times.
 fn cells_of(a: &Side, b: &Side, of: &Measure, limit: f64) -> Vec<Cell> {
-    let (below, above) = (rates(a, of), rates(b, of));
     // The direction that both sides call better.
     let better = consistency::better(of, &a.records);
     let better = better.filter(|it| consistency::better(of, &b.records) == Some(*it));
-    let asked = Asked { of, better, limit, are_paired: are_paired(a, b) };
-    let cell = |((setting, arm), above): (&Key, &Vec<Run>)| {
-        let is_other = |(key, _): &(&Key, _)| key.0 == *setting && (a.arm.is_some() || key.1 == *arm);
-        let ((_, baseline), below) = below.iter().find(is_other)?;
-        // Arms need not print all figures that others do.
-        let is_measured = above.iter().chain(below).any(|run| run.rate.is_some());
-        is_measured.then(|| asked.cell((setting, [arm, baseline]), above, below))
-    };
-    above.iter().filter_map(cell).collect()
+    let (below, above) = (Placed::sort(&a.records), Placed::sort(&b.records));
+    let asked = Asked { of, better, limit, are_paired: are_paired(a, b), below, above };
+    let places = b.records.iter().filter_map(|record| record.place.as_ref());
+    let is_asked =
+        |place: &&Place| place.role == Role::Arm && b.arm.as_ref().is_none_or(|arm| *arm == place.arm);
+    let arms: BTreeSet<(&Setting, &str)> =
+        places.filter(is_asked).map(|place| (&place.setting, place.arm.as_str())).collect();
+    let cell = |(setting, arm)| asked.cell(setting, [arm, a.arm.as_deref().unwrap_or(arm)]);
+    arms.into_iter().filter_map(cell).collect()
 }
 
 /// Whether the two are arms of one directory, whose runs are compared within blocks.
@@ -190,37 +193,6 @@ fn are_paired(a: &Side, b: &Side) -> bool {
     a.arm.is_some() && a.path == b.path
 }
 
-/// Block and host.
-type Pass = (u32, String);
-
-/// When and where, how much it came to, and whether to believe it.
-struct Run {
-    pass: Pass,
-    rate: Option<Rate>,
-    /// Whether nothing spoiled it, and it has a rate.
-    is_valid: bool,
-}
-
-/// Setting and arm.
-type Key = (Setting, String);
-
-/// Returns the value of `of` in each run of the side, by setting and arm.
-fn rates(side: &Side, of: &Measure) -> BTreeMap<Key, Vec<Run>> {
-    let mut cells: BTreeMap<Key, Vec<Run>> = BTreeMap::new();
-    for record in &side.records {
-        let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
-        if side.arm.as_ref().is_none_or(|arm| *arm == place.arm) {
-            let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
-            let pass = (place.block, record.host.identity());
-            let rate = Rate::by(of, record);
-            let is_quiet = record.neighbours_share().is_some_and(|share| share <= of.neighbours_limit());
-            runs.push(Run { pass, rate, is_valid: record.trusted && is_quiet && rate.is_some() });
-        }
-    }
-    cells
-}
-
-/// A cell of both sides.
 struct Cell {
     shown: Comparison,
     /// The p-value of its difference, as a summary corrects them.
@@ -234,19 +206,37 @@ struct Cell {
     lost: Option<String>,
 }
 
-/// The measure, the better direction of it, what is kept of it if just the threshold is lost, and whether runs are paired within
-/// blocks, and on one host, or are two groups.
+/// The measure, the better direction of it, what is kept of it if just the threshold is lost, whether runs are paired within
+/// blocks, and on one host, or are two groups, and the runs of A and of B.
 struct Asked<'a> {
     of: &'a Measure,
     better: Option<Better>,
     limit: f64,
     are_paired: bool,
+    below: Placed<'a>,
+    above: Placed<'a>,
 }
 
 impl Asked<'_> {
-    fn cell(&self, (setting, arms): (&Setting, [&String; 2]), above: &[Run], below: &[Run]) -> Cell {
-        let (validity, above, below) =
-            if self.are_paired { pairs(above, below) } else { groups(above, below) };
+    /// The cell of an arm of B and one of A, if A has that at this setting, and either prints the figure: arms need not print all
+    /// figures that others do.
+    fn cell(&self, setting: &Setting, arms: [&str; 2]) -> Option<Cell> {
+        type Runs = [(Option<Rate>, bool)];
+        let [above, below] = [(&self.above, arms[0]), (&self.below, arms[1])]
+            .map(|(side, arm)| side.rates(self.of, setting, arm));
+        if below.is_empty() || above.iter().chain(&below).all(|(rate, _)| rate.is_none()) {
+            return None;
+        }
+        // Whether the runs are valid, by what they are, and the rates of either side.
+        let (validity, above, below) = if self.are_paired {
+            let pairs = self.above.pairs(self.of, setting, arms[0], arms[1], false);
+            let (above, below): (Vec<_>, Vec<_>) = pairs.iter().filter_map(|pair| pair.rates).unzip();
+            (vec![("pairs", pairs.iter().map(|pair| pair.is_valid).collect())], above, below)
+        } else {
+            let valid = |runs: &Runs| runs.iter().map(|(_, is_valid)| *is_valid).collect::<Vec<_>>();
+            let rates = |runs: &Runs| runs.iter().filter_map(|(rate, _)| *rate).collect::<Vec<_>>();
+            (vec![("runs of A", valid(&below)), ("runs of B", valid(&above))], rates(&above), rates(&below))
+        };
         let (estimate, per_block, p_of_difference) = if self.are_paired {
             let ratios = ratios(&above, &below);
             (rate::estimate(&ratios), rate::values(&ratios), rate::p_of_difference(&ratios))
@@ -257,17 +247,17 @@ impl Asked<'_> {
             let lost = trust::too_many_of(valid)?;
             Some(format!("{lost} {what} of {}{}", arms[0], words(" at ", setting)))
         });
-        let shown = comparison("B/A", setting, arms.map(String::as_str), estimate, per_block);
+        let shown = comparison("B/A", setting, arms, estimate, per_block);
         let verdict = if lost.is_some() { Verdict::NotValid } else { shown.verdict };
         let (p_value, least) = if lost.is_some() { (None, None) } else { self.p_values(&above, &below) };
-        Cell {
+        Some(Cell {
             shown: Comparison { of: self.of.clone(), verdict, ..shown },
             p_of_difference,
             p_value,
             least,
             is_told: self.better.is_some(),
             lost,
-        }
+        })
     }
 
     /// The chance of the loss, and the least that it could have been. A lock that collapsed has no figure and yet a chance: half a section
@@ -291,26 +281,6 @@ impl Asked<'_> {
     }
 }
 
-/// Whether the runs are valid, by what they are, and the rates of either side.
-type Rates = (Vec<(&'static str, Vec<bool>)>, Vec<Rate>, Vec<Rate>);
-
-fn groups(above: &[Run], below: &[Run]) -> Rates {
-    let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect();
-    let rates = |runs: &[Run]| runs.iter().filter_map(|run| run.rate).collect();
-    (vec![("runs of A", validity(below)), ("runs of B", validity(above))], rates(above), rates(below))
-}
-
-fn pairs(above: &[Run], below: &[Run]) -> Rates {
-    let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
-    let pair = |run: &Run| {
-        let other = below.get(&run.pass)?;
-        Some((run.is_valid && other.is_valid, run.rate.zip(other.rate)))
-    };
-    let (validity, rates): (Vec<bool>, Vec<Option<(Rate, Rate)>>) = above.iter().filter_map(pair).unzip();
-    let (above, below) = rates.into_iter().flatten().unzip();
-    (vec![("pairs", validity)], above, below)
-}
-
 fn ratios(above: &[Rate], below: &[Rate]) -> Vec<Rate> {
     above.iter().zip(below).map(|(above, below)| above.over(*below)).collect()
 }
@@ -319,12 +289,17 @@ fn ratios(above: &[Rate], below: &[Rate]) -> Vec<Rate> {
 fn failed_of_either(sides: [&Side; 2]) -> Vec<LeftOut> {
     let of_side = |(side, letter): (&Side, char)| {
         let exit = side.manifest.ending_of_failed().unwrap_or(Exit::NoProgress);
-        let of_cell = |(cell_id, failure): (&str, String)| LeftOut {
-            is_of_b: letter == 'B',
-            cell_id: cell_id.to_owned(),
-            sentence: format!("{letter}: {failure}"),
-            place: place_of(&sides, cell_id),
-            exit,
+        let of_cell = |(cell_id, failure): (&str, String)| {
+            let records = sides.iter().flat_map(|side| &side.records);
+            let mut places = records.filter_map(|record| record.place.as_ref());
+            let place = places.find(|place| place.cell_id == cell_id);
+            LeftOut {
+                is_of_b: letter == 'B',
+                cell_id: cell_id.to_owned(),
+                sentence: format!("{letter}: {failure}"),
+                place: place.map(|place| (place.setting.clone(), place.arm.clone())),
+                exit,
+            }
         };
         let failed = side.manifest.failed_cells().into_iter();
         failed.filter(|(cell_id, _)| is_of_arm(side, cell_id)).map(of_cell).collect::<Vec<_>>()
@@ -336,21 +311,6 @@ fn failed_of_either(sides: [&Side; 2]) -> Vec<LeftOut> {
 fn is_of_arm(side: &Side, cell_id: &str) -> bool {
     let Some(arm) = side.arm.as_deref().map(slug) else { return true };
     cell_id.strip_prefix(&arm).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-}
-
-fn place_of(sides: &[&Side; 2], cell_id: &str) -> Option<(Setting, String)> {
-    let mut placed = sides.iter().flat_map(|side| &side.records).filter_map(|record| record.place.as_ref());
-    let place = placed.find(|place| place.cell_id == cell_id)?;
-    Some((place.setting.clone(), place.arm.clone()))
-}
-
-/// Cells in the order of the experiment file.
-fn in_order(side: &Side, mut cells: Vec<Cell>) -> Vec<Cell> {
-    let outline = &side.manifest.outline;
-    cells.sort_by_key(|Cell { shown, .. }| {
-        (outline.rank(&shown.setting), outline.arms.iter().position(|arm| *arm == shown.arm))
-    });
-    cells
 }
 
 /// The cells as tests, which a regression fails.

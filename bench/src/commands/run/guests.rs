@@ -32,8 +32,6 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::si;
 
-const NO_IDEAL: &str = "not asked for (--no-ideal)";
-
 /// Runs the guests, and writes a trace and folded stacks in addition to their records where there are files for them.
 pub(super) fn run(
     args: &RunArgs,
@@ -93,7 +91,6 @@ pub(super) fn run(
     }
 }
 
-/// Writes a trace, and tells what is in it.
 fn written(file: &OpenedFile, trace: &Trace) -> Result<Traced> {
     let bytes = file.fill(|file| trace.write(file)).map_err(|failure| Failure {
         message: format!("--trace: {failure}: the record is complete, the trace is lost"),
@@ -143,7 +140,7 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
         return Ok(engine::per_second(found));
     }
     if args.no_ideal {
-        return Err(NO_IDEAL.into());
+        return Err("not asked for (--no-ideal)".into());
     }
     let (real, instruments) = (engine::kvm(image, stop, None), Instruments::default());
     let either = |run: &Run| match run.engine.is_simulated() {
@@ -153,7 +150,6 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
     companion(&either, run, image, first.work_rate)
 }
 
-/// Shows a record, and what speaks against it.
 fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result<()> {
     if let Some(profile) = profile {
         let json = serde_json::to_value(profile);
@@ -201,7 +197,7 @@ pub(super) fn repeat(args: &RunArgs, run: &Run, image: &Image, instruments: Inst
     let (engine, host) = (engine::kvm(image, &stop, instruments.live), Host::probe());
     let (mut records, mut ending) = (Vec::new(), Ok(()));
     for repetition in 0..args.repeat {
-        match once(args, run, image, (&engine, &host), repetition) {
+        match once(args, run, image, (&engine, &host, &stop), repetition) {
             Ok(of_run) => {
                 tell_of(args, repetition, &of_run)?;
                 records.extend(of_run);
@@ -224,7 +220,7 @@ fn once(
     args: &RunArgs,
     run: &Run,
     image: &Image,
-    (engine, host): (Engine<'_>, &Host),
+    (engine, host, stop): (Engine<'_>, &Host, &AtomicBool),
     repetition: u32,
 ) -> Result<Vec<Record>> {
     let mut run = run.clone();
@@ -245,12 +241,7 @@ fn once(
         Failure { message: format!("run {} of {}: {failure}", repetition + 1, args.repeat), ..failure }
     })?;
     let found = &seen.found;
-    let lock_free = if args.no_ideal {
-        Err(NO_IDEAL.into())
-    } else {
-        let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
-        companion(engine, run, image, work_rate)
-    };
+    let lock_free = lock_free(args, run, image, found, stop);
     Ok(records(run, found, &origin, Some(&place), &lock_free))
 }
 

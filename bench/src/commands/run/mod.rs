@@ -13,12 +13,12 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::{guest_image, interrupt};
 use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::identity::Host;
-use crate::host::{cpulist, noise, walls};
+use crate::host::{cpulist, noise};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
 use crate::results::live::LiveFile;
-use crate::settings::{Settings, Supply, Value, linux, rounds};
+use crate::settings::{Supply, Value, linux, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
@@ -27,7 +27,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.linux.kernel {
         return boot(args, kernel);
     }
-    let settings = settings(args)?;
+    let flags = args.settings.clone();
+    let settings = match &args.guest_set {
+        Some(path) => flags.over(&experiment::read_guest_set(path)?),
+        None => flags,
+    };
     let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
     let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
@@ -45,9 +49,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
             named.display()
         )));
     }
-    if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
-        return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
-    }
     if args.perf_map {
         write_perf_map(&run, &image)?;
     }
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let live = run.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
     let needs = Needs { looked_into: args.perf_map, ..Needs::of([&run]) };
-    walls::confine(&needs)?;
+    guest_image::confine(&needs)?;
     let run = calibrated(run, &image)?;
     let ended = match args.repeat > 1 {
         true => guests::repeat(args, &run, &image, instruments),
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 }
 
 /// Boots a Linux kernel, runs it to its end, prints its record. Its console goes to stderr as it comes, its record to stdout at the end.
-fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
+fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
     let wrong_inside = |message: String| Failure::usage(printable(&format!("--workload-inside: {message}")));
     let inside = args.linux.workload_inside.as_deref().map(WorkloadInside::read).transpose();
@@ -82,7 +83,7 @@ fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     let mut linux = Kernel {
         kernel: kernel.into(),
-        initrd: args.linux.initrd.clone().map(RamDisk::File),
+        initrd: args.linux.initrd.as_ref().map(|path| RamDisk::File(path.into())),
         append: args.linux.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(settings),
         marker: args.linux.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
@@ -93,7 +94,7 @@ fn boot(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     }
     run.guests[0].system = System::Linux(linux);
     haltkick_vmm::check_guests(&run, &image)?;
-    walls::confine(&Needs::of([&run]))?;
+    guest_image::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
     let shows = || Arc::new(|line: &str| output::pass_on(&printable(line)));
     let engine = |run: &Run| measure::linux::boot(run, &image, shows(), &stop);
@@ -131,7 +132,6 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
 /// Mean time between the samples of a pCPU, unless it is said.
 const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
 
-/// The instruments that observe the run.
 fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
     let profile = args.profile.map(|period| period.map_or(DEFAULT_PERIOD, |period| period.0));
     if engine.is_simulated() && args.profile.flatten().is_some() {
@@ -150,8 +150,7 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
         return Ok(run);
     }
     let stop = interrupt::catch()?;
-    let instruments = Instruments::default();
-    let engine = |run: &Run| Ok(haltkick_vmm::run(run, image, &instruments, &stop)?.all()?.into());
+    let engine = measure::engine::kvm(image, &stop, None);
     let work_rate = Some(Calibration::measure(&engine, &run, image, 1)?.work_rate);
     Ok(Run { work_rate, ..run })
 }
@@ -166,17 +165,6 @@ fn tell(record: &Record, format: Format) -> Result<()> {
         output::talk(&format!("haltkick: invalid run: {}", warning.message));
     }
     Ok(())
-}
-
-/// The settings of the flags, over those of the guest set.
-fn settings(args: &RunArgs) -> Result<Settings> {
-    let flags = args.settings.clone();
-    let Some(path) = &args.guest_set else { return Ok(flags) };
-    if let Some(key) = ["vm", "guests"].into_iter().find(|key| args.settings.given(key).is_some()) {
-        let message = format!("--{key} and --guest-set say the same thing in two places: use one");
-        return Err(Failure::usage(message));
-    }
-    Ok(flags.over(&experiment::read_guest_set(path)?))
 }
 
 /// Writes the file in which `perf` looks for the symbols of code that no file holds.
