@@ -1,11 +1,11 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Found, Run, RunError};
 
-use super::ahead::{Ahead, Made};
+use super::ahead::{Ahead, Made, Ordered};
 use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
@@ -46,6 +46,8 @@ pub(crate) struct Session<'a> {
     pub(crate) failed: Vec<FailedRun>,
     /// Simulators, where all cells are simulated.
     pub(crate) simulators: Option<&'a Ahead<'a>>,
+    /// Runs that they make before their turn comes, by block and cell.
+    pub(crate) ordered: BTreeMap<(u32, String), Ordered>,
 }
 
 /// Cells that are simulated before anything is said about the time that the others take.
@@ -73,7 +75,7 @@ impl<'a> Session<'a> {
             }
             let ended = work(self);
             // The scope waits for the threads.
-            simulators.end();
+            simulators.end(!self.ordered.is_empty());
             ended
         })
     }
@@ -94,12 +96,11 @@ impl<'a> Session<'a> {
                 }
                 self.progress.say("the first block takes longer than --max-time: it is made all the same");
             }
-            self.expect(block, &missing);
             // Threads that are done with this block need not wait for each other.
-            if rule.max_time.is_none() && block + 1 < rule.blocks && self.is_whole(block + 1, rule) {
-                self.expect(block + 1, &self.missing(block + 1, &self.plan.block(block + 1)));
-            }
-            self.run_block(block, rule, &missing)?;
+            let goes_on =
+                rule.max_time.is_none() && block + 1 < rule.blocks && self.is_whole(block + 1, rule);
+            let next = if goes_on { self.plan.block(block + 1) } else { vec![] };
+            self.run_block(block, rule, &missing, &self.missing(block + 1, &next))?;
             let of_block = self.records.iter().filter(|record| is_in(record, block));
             self.calibrations.follow(self.plan, of_block, &self.host);
             if !missing.is_empty() {
@@ -141,10 +142,17 @@ impl<'a> Session<'a> {
         Err(Failure { exit: Exit::Untrusted, message })
     }
 
-    /// Tells the threads that simulate what they will be asked for.
-    fn expect(&self, block: u32, cells: &[&Cell]) {
+    /// Has threads simulate the first of these cells of `block`, and of those of the `next` one, before their turn comes.
+    fn order(&mut self, block: u32, cells: &[&Cell], next: &[&Cell]) {
         let Some(simulators) = self.simulators else { return };
-        simulators.expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
+        let cells = cells.iter().map(|cell| (block, cell)).chain(next.iter().map(|cell| (block + 1, cell)));
+        for (block, cell) in cells.take(simulators.most()) {
+            let key = (block, cell.id.clone());
+            if !self.ordered.contains_key(&key) {
+                let ordered = simulators.order(self.run_of(cell, block));
+                self.ordered.insert(key, ordered);
+            }
+        }
     }
 
     /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying: guesses before the first
@@ -234,11 +242,12 @@ impl<'a> Session<'a> {
         runs.into_iter().map(String::from).collect()
     }
 
-    fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell]) -> Result<()> {
+    fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell], next: &[&Cell]) -> Result<()> {
         let blocks = rule.blocks.max(block + 1);
         let whole = self.plan.block(block);
         let first = u64::from(block) * whole.len() as u64;
         for (i, cell) in cells.iter().enumerate() {
+            self.order(block, &cells[i..], next);
             let at = whole.iter().position(|other| other.id == cell.id).unwrap_or(0) as u64;
             let position = Position {
                 done: (first + at) as usize,
@@ -466,8 +475,9 @@ impl Session<'_> {
         };
         let length = run.warmup + run.window;
         let progress = &mut self.progress;
-        let Made { started, took, result, story } =
-            simulators.take(&(block, cell.id.clone()), run, |passed| progress.simulates(passed, length));
+        let ordered = self.ordered.remove(&(block, cell.id.clone()));
+        let ordered = ordered.unwrap_or_else(|| simulators.order(run.clone()));
+        let Made { started, took, result, story } = ordered.take(|passed| progress.simulates(passed, length));
         if !story.is_empty() {
             progress.finish();
             output::talk(&story);

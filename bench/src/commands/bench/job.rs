@@ -229,6 +229,7 @@ impl Job {
             disturbed_again: 0,
             failed: vec![],
             simulators: None,
+            ordered: BTreeMap::new(),
         })
     }
 }

@@ -1,12 +1,13 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use haltkick_vmm::{OurGuest, VirtualTime, WorkSpeed};
 
 use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
+use crate::measure::calibrate::CALIBRATION_BOOTS;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_RATE, WORK_SPEED};
 
@@ -145,22 +146,23 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     }
 }
 
-/// The records of a session on a world whose figures follow from the settings, made by four threads; how many runs those made.
-fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
-    let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
+/// Threads that make runs ahead.
+const JOBS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// End and records of a session whose runs are made ahead, by `simulate`.
+fn simulated(
+    name: &str,
+    (world, plan, rule): (&World, &Plan, Rule),
+    stop: &AtomicBool,
+    simulate: impl Fn(&Run) -> std::result::Result<Found, RunError> + Sync,
+) -> (Result<()>, Vec<Record>) {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let stop = AtomicBool::new(false);
-    // Later runs are made faster, so that they are done first where they can.
-    let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
-        (engine(run).map(|seen| seen.found), String::new())
-    };
-    let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
+    let simulate = |run: &Run, _: Arc<VirtualTime>| (simulate(run), String::new());
+    let ahead = Ahead::new(JOBS, &simulate, stop);
     let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.simulators = Some(&ahead);
-    let before = world.runs();
-    session.run(rule).unwrap();
-    (session.records, world.runs() - before)
+    let ended = session.run(rule);
+    (ended, session.records)
 }
 
 #[test]
@@ -171,37 +173,63 @@ fn runs_made_ahead_are_all_wanted_and_recorded_in_turn() {
         ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
         ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
     ] {
-        let (records, runs) = simulated(name, &plan, rule);
+        // Figures follow from the settings.
+        let world =
+            World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
+        let stop = AtomicBool::new(false);
+        let (ended, records) = simulated(name, (&world, &plan, rule), &stop, |run| {
+            // Later runs are made faster, so that they are done first where they can.
+            std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
+            Ok(world.engine()(run)?.found)
+        });
+        assert_eq!(ended, Ok(()), "{name}");
         assert!(records.len() >= 6 * 6, "{name}: {} records", records.len());
-        assert_eq!(runs as usize, records.len(), "{name}: every run is wanted");
+        assert_eq!(world.runs() as usize, CALIBRATION_BOOTS + records.len(), "{name}: every run is wanted");
         assert!(records.iter().map(|record| record.placed().order_index).is_sorted(), "{name}");
+        assert!(!stop.load(Ordering::Relaxed), "{name}: all were taken");
     }
 }
 
 #[test]
+fn few_runs_are_made_before_their_turn() {
+    let (plan, world) = (Sketch::two().axis("ratio", &Vec::from_iter(1..=16)).plan(1), World::new(1));
+    let [begun, before] = [0; 2].map(AtomicUsize::new);
+    let most = JOBS.get() + 16;
+    let (ended, records) = simulated("few", (&world, &plan, ONCE), &AtomicBool::new(false), |run| {
+        // One of the first takes until no more are begun.
+        if begun.fetch_add(1, Ordering::Relaxed) == 0 {
+            while begun.load(Ordering::Relaxed) < most {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            before.store(begun.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(world.engine()(run)?.found)
+    });
+    assert_eq!((ended, records.len()), (Ok(()), ONCE.blocks as usize * 16 * 3));
+    let before = before.into_inner();
+    // The others of the first may have been taken.
+    assert!((most..most + JOBS.get()).contains(&before), "{before} runs");
+}
+
+#[test]
 fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
-    let plan = Sketch::two().plan(8);
-    let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let failing = plan.block(1)[1].id.clone();
-    let seed = plan.seed + 1;
-    let lock = plan.block(1)[1].run.our(0).ours.lock.clone();
-    let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        if run.guests[0].seed == seed && run.our(0).ours.lock == lock {
-            return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
-        }
-        // Later blocks go on until they are stopped.
-        while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        (engine(run).map(|seen| seen.found), String::new())
-    };
-    let ahead = Ahead::new(NonZeroUsize::new(2).unwrap(), &simulate, &stop);
-    let mut session = world.session(&plan, &engine, &watcher, &scratch);
-    session.simulators = Some(&ahead);
-    let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
-    assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
-    assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
+    let (plan, world, stop) = (Sketch::two().plan(8), World::new(1), AtomicBool::new(false));
+    let (failing, seed) = (plan.block(1)[1], plan.seed + 1);
+    let (ended, records) =
+        simulated("fails-ahead", (&world, &plan, Rule { blocks: 8, ..ONCE }), &stop, |run| {
+            if run.guests[0].seed == seed && run.our(0).ours.lock == failing.run.our(0).ours.lock {
+                return Err(RunError::NoProgress("on purpose".into()));
+            }
+            // Later blocks go on until they are stopped.
+            while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(world.engine()(run)?.found)
+        });
+    let failure = ended.unwrap_err();
+    assert!(failure.message.contains(&format!("cell {} in block 1", failing.id)), "{failure}");
+    assert_eq!(records.len(), 3 + 1, "what comes before it is kept");
 }
 
 #[test]
