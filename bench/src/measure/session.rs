@@ -272,7 +272,8 @@ impl<'a> Session<'a> {
 
     /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
     /// another one depends on what else ran, never on the cell's own figures. No further attempt begins that would end later than
-    /// `until` after the start of the experiment.
+    /// `until` after the start of the experiment. An attempt without progress, which happens on a busy host, is made once more; if that
+    /// one makes none either, the attempt before counts, or the run is left out.
     fn run_cell(
         &mut self,
         cell: &Cell,
@@ -282,11 +283,33 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
         place.replaces = self.cut_off(cell, block);
-        let mut together = Duration::ZERO;
-        let mut has_record = false;
+        // A simulated machine has no busy moments.
+        let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
+        let (mut together, mut has_record, mut is_stuck) = (Duration::ZERO, false, false);
         loop {
-            let Some((records, took)) = self.progressing(cell, &place, has_record)? else { return Ok(()) };
-            has_record = true;
+            let (records, took) = match self.attempt(cell, &place) {
+                Ok(made) => made,
+                Err(failure) if failure.exit == Exit::NoProgress && !is_simulated => {
+                    if !std::mem::replace(&mut is_stuck, true) {
+                        self.progress.say(&format!("{failure}: once more"));
+                        continue;
+                    }
+                    let what = if has_record { "the disturbed run before it counts" } else { "left out" };
+                    self.progress.say(&format!("{failure}: twice: {what}"));
+                    if !has_record {
+                        self.note_failed(cell, &place, failure.message, None);
+                    }
+                    return Ok(());
+                }
+                Err(failure) => {
+                    // A guest that failed ends the experiment, and is noted, since the results lack its figures.
+                    if let Exit::GuestFailed | Exit::NoProgress = failure.exit {
+                        self.note_failed(cell, &place, failure.message.clone(), Some(failure.exit as u8));
+                    }
+                    return Err(failure);
+                }
+            };
+            (has_record, is_stuck) = (true, false);
             let disturbed = records.iter().any(consistency::is_disturbed);
             let run_id = records.first().map(|record| record.run_id.clone());
             self.keep(records)?;
@@ -300,41 +323,6 @@ impl<'a> Session<'a> {
             retries -= 1;
             place.replaces.extend(run_id);
         }
-    }
-
-    /// One run of a cell. If it makes no progress, which happens on a busy host, a second one; if neither does, `None`, and it is
-    /// noted unless an earlier attempt `has_record`, which counts then.
-    fn progressing(
-        &mut self,
-        cell: &Cell,
-        place: &Place,
-        has_record: bool,
-    ) -> Result<Option<(Vec<Record>, Duration)>> {
-        // A simulated machine has no busy moments.
-        let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
-        let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
-        let mut ended = self.attempt(cell, place);
-        if let Err(failure) = &ended
-            && is_stuck(failure)
-        {
-            self.progress.say(&format!("{failure}: once more"));
-            ended = self.attempt(cell, place);
-            if let Err(failure) = &ended
-                && is_stuck(failure)
-            {
-                let what = if has_record { "the disturbed run before it counts" } else { "left out" };
-                self.progress.say(&format!("{failure}: twice: {what}"));
-                if !has_record {
-                    self.note_failed(cell, place, failure.message.clone(), None);
-                }
-                return Ok(None);
-            }
-        }
-        // A guest that failed ends the experiment, and is noted, since the results lack its figures.
-        if let Err(Failure { exit: exit @ (Exit::GuestFailed | Exit::NoProgress), message }) = &ended {
-            self.note_failed(cell, place, message.clone(), Some(*exit as u8));
-        }
-        ended.map(Some)
     }
 
     fn note_failed(&mut self, cell: &Cell, place: &Place, message: String, ended_with: Option<u8>) {
