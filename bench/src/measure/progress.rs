@@ -39,7 +39,7 @@ const SAYS_EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct Progress {
     on_terminal: bool,
     started: Instant,
-    pub(crate) done: usize,
+    done: usize,
     /// How long each cell took so far. A window may end early, when a fixed amount of work is done, or double.
     took: HashMap<String, Took>,
     /// Time that measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.

@@ -11,7 +11,7 @@ use super::console::RunResult;
 use super::engine::{self, Engine};
 use super::fill::{Origin, records};
 use super::linux::{self, Versions};
-use super::progress::{Planned, Position, Progress, WORTH_SAYING};
+use super::progress::{Planned, Position, Progress};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
@@ -25,7 +25,6 @@ use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::quantity::patience;
 
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -49,9 +48,6 @@ pub(crate) struct Session<'a> {
     /// Runs that they make before their turn comes, by block and cell.
     pub(crate) ordered: BTreeMap<(u32, String), Ordered>,
 }
-
-/// Cells that are simulated before anything is said about the time that the others take.
-const MADE_BEFORE_PROMISE: usize = 4;
 
 /// Number of blocks in which a cell fails before it is given up.
 const MOST_FAILED: usize = 2;
@@ -155,18 +151,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying: guesses before the first
-    /// cells were wrong by a factor of three.
-    fn announce(&self, cells: &[&Cell], blocks: u32) {
-        let Some(simulators) = self.simulators else { return };
-        let takes = self.time_left(cells, blocks);
-        if takes > WORTH_SAYING {
-            let all = cells.len() + self.plan.cells().count() * blocks as usize;
-            let (jobs, takes) = (simulators.jobs(), patience(takes.as_secs_f64()));
-            output::talk(&format!("simulates {all} more cells, {jobs} at a time: about {takes}"));
-        }
-    }
-
     /// The cells of `block` that the rule asks for; none if it is met.
     ///
     /// The planned blocks are whole. Those that precision asks for beyond them are of what is not known that well yet.
@@ -258,9 +242,6 @@ impl<'a> Session<'a> {
                 left: self.time_left(&cells[i..], blocks - block - 1),
             };
             self.progress.draw(position);
-            if self.progress.done == MADE_BEFORE_PROMISE {
-                self.announce(&cells[i..], blocks - block - 1);
-            }
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
             self.run_cell(cell, (block, first + at), rule.retries, until)?;
