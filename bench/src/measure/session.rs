@@ -39,8 +39,6 @@ pub(crate) struct Session<'a> {
     /// Records on disk.
     pub(crate) records: Vec<Record>,
     pub(crate) progress: Progress,
-    /// Further attempts in a row that were disturbed as well.
-    pub(crate) disturbed_again: u32,
     /// Runs that are left out.
     pub(crate) failed: Vec<FailedRun>,
     /// Simulators, where all cells are simulated.
@@ -51,9 +49,6 @@ pub(crate) struct Session<'a> {
 
 /// Number of blocks in which a cell fails before it is given up.
 const MOST_FAILED: usize = 2;
-
-/// Further attempts in a row that must be disturbed for the host to count as always disturbed.
-const MOST_DISTURBED_AGAIN: u32 = 10;
 
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
@@ -295,9 +290,8 @@ impl<'a> Session<'a> {
             let run_id = records.first().map(|record| record.run_id.clone());
             self.keep(records)?;
             together += took;
-            self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !disturbed || retries == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
+            if !disturbed || retries == 0 || late {
                 self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
@@ -327,21 +321,6 @@ impl<'a> Session<'a> {
             first.message
         );
         Err(Failure { exit: Exit::NoProgress, message })
-    }
-
-    /// Counts further attempts that were disturbed as well. Where all are, another one costs time and finds nothing.
-    fn note_attempt(&mut self, disturbed: bool, further: bool) {
-        if !disturbed {
-            self.disturbed_again = 0;
-        } else if further {
-            self.disturbed_again += 1;
-            if self.disturbed_again == MOST_DISTURBED_AGAIN {
-                self.progress.say(&format!(
-                    "{MOST_DISTURBED_AGAIN} further attempts in a row were disturbed too: disturbed runs are left as they are, until \
-                     one is not disturbed"
-                ));
-            }
-        }
     }
 
     fn keep(&mut self, records: Vec<Record>) -> Result<()> {

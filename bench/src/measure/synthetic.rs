@@ -226,7 +226,6 @@ impl World {
             directory: Directory::create(scratch.path()).expect("it is empty"),
             records: vec![],
             progress: Progress::start(),
-            disturbed_again: 0,
             failed: vec![],
             simulators: None,
             ordered: BTreeMap::new(),

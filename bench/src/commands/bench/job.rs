@@ -226,7 +226,6 @@ impl Job {
             directory,
             records,
             progress: Progress::start(),
-            disturbed_again: 0,
             failed: vec![],
             simulators: None,
             ordered: BTreeMap::new(),

@@ -103,18 +103,6 @@ fn a_block_is_given_the_clock_of_the_one_before() {
 }
 
 #[test]
-fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
-    let plan = Sketch::new().arm("a", "tas").plan(40);
-    let world = World::new(1).disturbed(|_, run| run < 60);
-    let records = records("in-vain", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
-    let again = records.len() - 40 * 2;
-    assert_eq!(again, 10, "ten in vain, and then none");
-    let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
-    let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
-    assert_eq!(records.len() - 40 * 2, 11);
-}
-
-#[test]
 fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
