@@ -171,8 +171,8 @@ impl Told {
         if self.record.is_empty() {
             return Err("it printed no record".into());
         }
-        let mut record = read_record(&self.record)
-            .map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
+        let mut record =
+            read_record(&self.record).map_err(|reason| format!("its record cannot be read: {reason}"))?;
         bound(&mut record.warnings);
         Ok(record)
     }
@@ -337,7 +337,10 @@ mod tests {
             (lines(&good_record(), 2), "it ended with exit code 2"),
             (lines("", 5), "it ended with exit code 5"),
             (lines("", 0), "it printed no record"),
-            (lines("{\"schema\": \"haltkick.summary\", \"schema_version\": 2}", 0), "this is no run record"),
+            (
+                lines("{\"schema\": \"haltkick.summary\", \"schema_version\": 2}", 0),
+                "schema is 'haltkick.summary', not 'haltkick.run'",
+            ),
             (lines(&(good_record() + &good_record()), 0), "its record cannot be read: no JSON"),
             (lines(&"[".repeat(100_000), 0), "its record cannot be read: no JSON"),
         ] {

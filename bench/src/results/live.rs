@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, printable, read_live};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::results::directory::clean_value;
+use crate::results::directory::read_json;
 use crate::text::exit::{Failure, Result};
 
 /// How the names of such files begin in a directory of results.
@@ -251,21 +250,8 @@ pub(crate) struct Vcpu {
 impl View {
     /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
-        const FOREIGN: &str = "is not the live view of a run";
-        let mut view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
-        // Texts of a file that may come from anybody go to a terminal.
-        clean_value(&mut view, printable);
-        let version = &view["schema_version"];
-        if view["schema"] != LIVE_SCHEMA || !version.is_u64() {
-            return Err(FOREIGN.into());
-        }
-        if *version != LIVE_SCHEMA_VERSION {
-            return Err(format!(
-                "is a live view of version {version}, where this haltkick reads version {LIVE_SCHEMA_VERSION}: \
-                 use the haltkick that runs"
-            ));
-        }
-        serde_json::from_value(view).map_err(|_| FOREIGN.into())
+        read_json(line, (LIVE_SCHEMA, LIVE_SCHEMA_VERSION), printable)
+            .map_err(|why| format!("is not the live view of a run: {why}"))
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -308,10 +294,11 @@ mod tests {
         assert_eq!(view.sched, "v\u{fffd}\u{fffd}m");
         for other in ["", "[[[", "{}", r#"{"schema": "haltkick.top", "schema_version": 1}"#, "\u{1b}[2J"] {
             let why = View::of_line(other.as_bytes()).unwrap_err();
-            assert_eq!(why, "is not the live view of a run", "{other}");
+            assert!(why.starts_with("is not the live view of a run: "), "{other}: {why}");
+            assert_eq!(why.lines().count(), 1, "{why}");
         }
         let other = line.to_string().replace("\"schema_version\":1", "\"schema_version\":2");
         let why = View::of_line(other.as_bytes()).unwrap_err();
-        assert!(why.starts_with("is a live view of version 2"), "{why}");
+        assert!(why.contains("version 2 of haltkick.top, where this haltkick reads version 1"), "{why}");
     }
 }
