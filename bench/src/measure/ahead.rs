@@ -121,8 +121,8 @@ impl<'a> Ahead<'a> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What it holds is complete, whatever happens to a thread.
+/// Locks a mutex. A panic ends the process, so only tests poison one.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

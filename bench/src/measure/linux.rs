@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 
 use haltkick_vmm::{
     Accelerator, AnyOutcome, Complaint, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole,
     LinuxEnd, LinuxOutcome, MAX_LINUX_MEMORY, Needs, Run, RunError, Sched, input, printable,
 };
 
+use super::ahead::lock;
 use super::console::{Heard, RunResult, Told, is_ours};
 use super::fill::{Origin, explain_vcpus};
 use super::judge::judge_host;
@@ -164,11 +165,6 @@ pub(crate) fn boot(
     let (heard, told) = lock(&heard).clone();
     let inside = has_inside.then(|| told.end().map(Box::new));
     Ok(RunResult { found, heard, inside })
-}
-
-/// Locks a mutex. A panic ends the process, so only tests poison one.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a guest that switched itself off has no record of the workload that was to run inside.

@@ -53,22 +53,17 @@ const MOST_FAILED: usize = 2;
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
-        let ended = self.with_simulators(|session| session.run_blocks(rule));
-        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
-    }
-
-    /// Does something while threads simulate, if cells are simulated.
-    fn with_simulators(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let Some(simulators) = self.simulators else { return work(self) };
-        std::thread::scope(|scope| {
+        let ended = std::thread::scope(|scope| {
+            let Some(simulators) = self.simulators else { return self.run_blocks(rule) };
             for _ in 0..simulators.jobs() {
-                scope.spawn(|| simulators.work());
+                scope.spawn(move || simulators.work());
             }
-            let ended = work(self);
+            let ended = self.run_blocks(rule);
             // The scope waits for the threads.
             simulators.end(!self.ordered.is_empty());
             ended
-        })
+        });
+        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
     }
 
     fn run_blocks(&mut self, rule: Rule) -> Result<()> {
