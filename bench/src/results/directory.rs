@@ -312,7 +312,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     {
         fs::remove_file(path)?;
     }
-    OpenOptions::new().write(true).create_new(true).open(path)
+    OpenOptions::new().append(true).create_new(true).open(path)
 }
 
 /// A file that was named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and a process that
