@@ -22,9 +22,6 @@ use crate::text::quantity::{patience, significant};
 /// Guess at a cell's time in addition to its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
 
-/// A simulation that takes longer than this says so first.
-pub(crate) const WORTH_SAYING: Duration = Duration::from_secs(20);
-
 /// How often a thread that waits for a simulated run looks how far it is.
 pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
