@@ -112,7 +112,7 @@ impl<'a> Ahead<'a> {
     /// Ends the making of runs. `is_cut` says that some were ordered and are not wanted now.
     pub(super) fn end(&self, is_cut: bool) {
         // A thread that waits for an order gives way to the next line.
-        lock(&self.orders).take();
+        *lock(&self.orders) = None;
         lock(&self.ordered).try_iter().for_each(drop);
         if is_cut {
             // Relaxed: polled; nothing else is read on the strength of it.
