@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use haltkick_vmm::{Found, Run, RunError, VirtualTime};
 
-use super::progress::{LOOKS_EVERY, Planned};
+use super::progress::{LOOKS_EVERY, Planned, Progress};
 use crate::experiment::plan::{Cell, Plan};
 
 /// Makes a run, and shows how far it is.
@@ -133,18 +133,17 @@ const FIRST_PART: u32 = 256;
 /// A part that takes this much longer than the first tells enough; others are followed by one that is four times as long.
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
 
-/// Time that simulated cells of the plan take here, over the time that they were to take: some of them are simulated for a part of their
-/// time. How long a simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. None where no cell is simulated, or one
-/// fails: the experiment will say why.
-pub(crate) fn slowdown(plan: &Plan, simulate: Simulate<'_>) -> Option<f64> {
+/// Lets `progress` know how long simulated cells of the plan take here: some of them are simulated for a part of their time. How long a
+/// simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. Of a cell that fails
+/// the experiment will say why.
+pub(crate) fn try_some(plan: &Plan, simulate: Simulate<'_>, progress: &mut Progress) {
     let cells: Vec<&Cell> = plan.cells().filter(|cell| cell.run.engine.is_simulated()).collect();
     let step = cells.len().div_ceil(MOST_CELLS).max(1);
-    let (mut planned, mut takes) = (0.0, 0.0);
     for cell in cells.into_iter().step_by(step) {
-        planned += Planned::of(cell).length.as_secs_f64();
-        takes += whole_seconds(|part| time(&cell.run, part, simulate))?;
+        if let Some(seconds) = whole_seconds(|part| time(&cell.run, part, simulate)) {
+            progress.cell_done(Planned::of(cell), Duration::from_secs_f64(seconds));
+        }
     }
-    (planned > 0.0).then(|| takes / planned)
 }
 
 /// Time of one of `part` equal parts of a run; none if it fails.

@@ -71,15 +71,6 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Time for `blocks` blocks of a plan of which nothing has been run yet. Simulated cells take `slowdown` times as long as planned.
-pub(crate) fn of_whole(plan: &Plan, blocks: u32, slowdown: Option<f64>) -> Duration {
-    let of_cell = |cell| {
-        let Planned { length, is_simulated, .. } = Planned::of(cell);
-        length.mul_f64(slowdown.filter(|_| is_simulated).unwrap_or(1.0))
-    };
-    plan.cells().map(of_cell).sum::<Duration>() * blocks
-}
-
 impl Progress {
     pub(crate) fn start() -> Self {
         Self {
@@ -108,6 +99,11 @@ impl Progress {
         let of_kind = || self.kinds.get(&(cell.is_limit, cell.is_simulated));
         let known = self.cells.get(cell.id).or_else(of_kind);
         known.map_or(cell.length, |(planned, took)| cell.length.mul_f64(took.div_duration_f64(*planned)))
+    }
+
+    /// Time for `blocks` whole blocks of a plan.
+    pub(crate) fn of_blocks(&self, plan: &Plan, blocks: u32) -> Duration {
+        plan.cells().map(|cell| self.estimate(Planned::of(cell))).sum::<Duration>() * blocks
     }
 
     pub(crate) fn elapsed(&self) -> Duration {

@@ -333,9 +333,8 @@ impl<'a> Session<'a> {
 
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
-        let estimate = |cell: &Cell| self.progress.estimate(Planned::of(cell));
-        let block: Duration = self.plan.cells().map(estimate).sum();
-        let all = rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks;
+        let of_rest = rest.iter().map(|cell| self.progress.estimate(Planned::of(cell))).sum::<Duration>();
+        let all = of_rest + self.progress.of_blocks(self.plan, blocks);
         all / self.simulators.map_or(1, |simulators| simulators.jobs() as u32)
     }
 }

@@ -17,11 +17,11 @@ use crate::experiment::{Experiment, Source};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::host::{cpulist, noise, walls};
-use crate::measure::ahead::{Ahead, slowdown};
+use crate::measure::ahead::{Ahead, try_some};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::linux::{self, Versions};
-use crate::measure::progress::{Progress, of_whole};
+use crate::measure::progress::Progress;
 use crate::measure::session::{Rule, Session};
 use crate::record::{Record, settings};
 use crate::results::directory::{self, Directory};
@@ -184,13 +184,14 @@ impl Job {
 
     /// Estimates the time of `blocks` blocks, `jobs` cells at the same time if all are simulated: it tries some simulated cells.
     pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
-        let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
+        let mut progress = Progress::start();
+        let Some(jobs) = jobs else { return Ok(progress.of_blocks(&self.plan, blocks)) };
         let stop = interrupt::catch()?;
         walls::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
-        let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
+        try_some(&self.plan, &engine::simulator(&self.image, &stop, None), &mut progress);
         // Not more than there are cells in a block.
         let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);
-        Ok(of_whole(&self.plan, blocks, slowdown) / u32::try_from(at_a_time).unwrap_or(u32::MAX))
+        Ok(progress.of_blocks(&self.plan, blocks) / u32::try_from(at_a_time).unwrap_or(u32::MAX))
     }
 
     /// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
