@@ -20,28 +20,22 @@ fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
 
 /// These, and those of a session that goes on with them.
 fn resumed(name: &str, world: &World, plan: &Plan, rule: Rule, earlier: &[Record]) -> Vec<Record> {
-    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let mut session = world.session(plan, &engine, &watcher, &scratch);
-    session.records = earlier.to_vec();
-    session.run(rule).unwrap();
-    session.records
+    let (ended, records, _) = session(name, (world, plan, rule), earlier, |_| None);
+    assert_eq!(ended, Ok(()), "{name}");
+    records
 }
 
-/// End, records and failed runs of a session whose engine fails as `fails` says.
-fn with_failures(
+/// End, records and failed runs of a session that goes on with `earlier` records, and whose engine fails as `fails` says.
+fn session(
     name: &str,
-    world: &World,
-    plan: &Plan,
-    rule: Rule,
+    (world, plan, rule): (&World, &Plan, Rule),
+    earlier: &[Record],
     fails: impl Fn(OurGuest<'_>) -> Option<RunError>,
 ) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
     let (scratch, good, watcher) = (Scratch::new(name), world.engine(), world.watcher());
-    let engine = |run: &Run| {
-        let found = good(run)?;
-        fails(run.our(0)).map_or(Ok(found), Err)
-    };
+    let engine = |run: &Run| fails(run.our(0)).map_or_else(|| good(run), Err);
     let mut session = world.session(plan, &good, &watcher, &scratch);
-    session.engine = &engine;
+    (session.engine, session.records) = (&engine, earlier.to_vec());
     let ended = session.run(rule);
     (ended, session.records, session.failed)
 }
@@ -107,7 +101,7 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
-        let (ended, records, _) = with_failures(name, &world, &plan, rule, |_| None);
+        let (ended, records, _) = session(name, (&world, &plan, rule), &[], |_| None);
         (ended.map_err(|failure| (failure.exit, failure.message)), records.len())
     };
     let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
@@ -258,7 +252,7 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
             tries.set(tries.get() + u32::from(is_it));
             stuck().filter(|_| is_it && is_stuck(tries.get()))
         };
-        let ended = with_failures(name, &world, &plan, Rule { retries, ..ONCE }, fails);
+        let ended = self::session(name, (&world, &plan, Rule { retries, ..ONCE }), &[], fails);
         (ended, tries.get())
     };
     let ((ended, records, failed), _) = session("stuck-once", World::new(1), 0, |tries| tries <= 1);
@@ -287,7 +281,7 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
         stuck().filter(|_| asked.ours.lock == "mcs" && is_late)
     };
     let rule = Rule { target_precision: Some(0.01), ..ONCE };
-    let (ended, records, failed) = with_failures("given-up", &world, &plan, rule, fails);
+    let (ended, records, failed) = session("given-up", (&world, &plan, rule), &[], fails);
     assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::NoProgress, MOST_FAILED));
     let blocks = records.iter().map(|record| record.placed().block).max();
     assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
@@ -312,13 +306,13 @@ fn a_guest_that_fails_ends_the_session_at_once() {
     let violated = |asked: OurGuest<'_>| {
         (asked.ours.lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()))
     };
-    let (ended, records, failed) = with_failures("violated", &World::new(1), &plan, ONCE, violated);
+    let (ended, records, failed) = session("violated", (&World::new(1), &plan, ONCE), &[], violated);
     let [last] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!((ended.unwrap_err().exit, last.ended_with), (Exit::GuestFailed, Some(5)), "it is noted");
     assert_eq!((last.cell_id.as_str(), last.block), ("b", 0));
     assert!(records.len() < 3 && last.message.contains("on purpose"), "{} records", records.len());
     // A host that lacks something says nothing of the lock.
     let lacks = |_: OurGuest<'_>| Some(RunError::HostLacks("no KVM".into()));
-    let (ended, _, failed) = with_failures("lacking", &World::new(1), &plan, ONCE, lacks);
+    let (ended, _, failed) = session("lacking", (&World::new(1), &plan, ONCE), &[], lacks);
     assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::HostLacks, 0));
 }
