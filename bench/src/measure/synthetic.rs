@@ -71,7 +71,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             truth: Box::new(|_| 1e6),
-            shape: Shape::Exact,
+            shape: Shape::LogNormal(0.0),
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
@@ -513,8 +513,6 @@ impl Drop for Scratch {
 /// Relative noise of a run; the number is its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// No noise.
-    Exact,
     /// Log-normal: a tail towards fast runs, symmetric only in the logarithm.
     LogNormal(f64),
     /// The logarithm has an exponential tail towards slow runs and none towards fast ones, as a host does that only takes.
@@ -536,7 +534,6 @@ impl Scatter {
     pub(crate) fn next(&mut self, shape: Shape) -> f64 {
         let normal = self.normal();
         match shape {
-            Shape::Exact => 1.0,
             Shape::LogNormal(deviation) => (deviation * normal).exp(),
             Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
             Shape::HeavyTailed(scale) => {
