@@ -532,29 +532,16 @@ impl Scatter {
 
     /// The next run's throughput over the true one.
     pub(crate) fn next(&mut self, shape: Shape) -> f64 {
-        let normal = self.normal();
+        // Above 0, at most 1.
+        let mut uniform = || 1.0 - self.rng.random::<f64>();
+        // Box and Muller.
+        let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        // With mean 1; so is the mean of two squared normal values distributed.
+        let mut exponential = || -uniform().ln();
         match shape {
             Shape::LogNormal(deviation) => (deviation * normal).exp(),
-            Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
-            Shape::HeavyTailed(scale) => {
-                // The mean of two squared normal values is exponential with mean 1.
-                (scale * normal / self.exponential().sqrt()).clamp(-3.0, 3.0).exp()
-            }
+            Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - exponential())).exp(),
+            Shape::HeavyTailed(scale) => (scale * normal / exponential().sqrt()).clamp(-3.0, 3.0).exp(),
         }
-    }
-
-    /// With mean 1.
-    fn exponential(&mut self) -> f64 {
-        -self.uniform().ln()
-    }
-
-    /// Box and Muller.
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// Above 0, at most 1.
-    fn uniform(&mut self) -> f64 {
-        1.0 - self.rng.random::<f64>()
     }
 }
