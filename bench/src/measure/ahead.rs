@@ -14,9 +14,8 @@ use haltkick_vmm::{Found, Run, RunError, VirtualTime};
 use super::progress::{LOOKS_EVERY, Planned, Progress};
 use crate::experiment::plan::{Cell, Plan};
 
-/// Makes a run, and shows how far it is.
-pub(crate) type Simulate<'a> =
-    &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
+/// Makes a run, and shows how far it is. Of its guests some may have failed.
+pub(crate) type Simulate<'a> = &'a (dyn Fn(&Run, Arc<VirtualTime>) -> Result<Found, RunError> + Sync);
 
 /// Runs that may be ordered and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;
@@ -26,8 +25,6 @@ pub(crate) struct Made {
     pub(crate) started: SystemTime,
     pub(crate) took: Duration,
     pub(crate) result: Result<Found, RunError>,
-    /// The text about a failure.
-    pub(crate) story: String,
 }
 
 /// An order, for the thread that makes the run.
@@ -98,9 +95,9 @@ impl<'a> Ahead<'a> {
     pub(super) fn work(&self) {
         while let Some(Order { run, virtual_time, made }) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
-            let (result, story) = (self.simulate)(&run, virtual_time);
+            let result = (self.simulate)(&run, virtual_time);
             // A session that has ended takes it no longer.
-            _ = made.send(Made { started, took: begun.elapsed(), result, story });
+            _ = made.send(Made { started, took: begun.elapsed(), result });
         }
     }
 
@@ -150,7 +147,7 @@ pub(crate) fn try_some(plan: &Plan, simulate: Simulate<'_>, progress: &mut Progr
 fn time(run: &Run, part: u32, simulate: Simulate<'_>) -> Option<Duration> {
     let begin = Instant::now();
     let run = Run { warmup: run.warmup / part, ..run.clone().with_window(run.window / part) };
-    let (found, _) = simulate(&run, Arc::default());
+    let found = simulate(&run, Arc::default()).and_then(Found::all);
     found.is_ok().then(|| begin.elapsed())
 }
 

@@ -24,7 +24,6 @@ use crate::record::place::{BESIDE, Place, Role};
 use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output;
 
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -419,13 +418,10 @@ impl Session<'_> {
         let progress = &mut self.progress;
         let ordered = self.ordered.remove(&(block, cell.id.clone()));
         let ordered = ordered.unwrap_or_else(|| simulators.order(run.clone()));
-        let Made { started, took, result, story } = ordered.take(|passed| progress.simulates(passed, length));
-        if !story.is_empty() {
-            progress.finish();
-            output::talk(&story);
-        }
+        let Made { started, took, result } = ordered.take(|passed| progress.simulates(passed, length));
+        progress.finish();
         let origin = Origin::new(started, self.host.clone(), Err(noise::SIMULATED.into()));
-        (result.map(|found| (found.into(), origin)), took)
+        (result.and_then(engine::told).map(|found| (found.into(), origin)), took)
     }
 }
 

@@ -139,7 +139,7 @@ fn simulated(
     simulate: impl Fn(&Run) -> std::result::Result<Found, RunError> + Sync,
 ) -> (Result<()>, Vec<Record>) {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let simulate = |run: &Run, _: Arc<VirtualTime>| (simulate(run), String::new());
+    let simulate = |run: &Run, _: Arc<VirtualTime>| simulate(run);
     let ahead = Ahead::new(JOBS, &simulate, stop);
     let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.simulators = Some(&ahead);
