@@ -181,38 +181,23 @@ impl<'a> Session<'a> {
     /// Cells of `wanted` without a run in `block`, and the ideals that they need and that have none either, in the order of the
     /// block.
     fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
-        let guests: HashMap<&str, usize> =
-            self.plan.cells().map(|cell| (cell.id.as_str(), cell.run.guests.len())).collect();
-        let mut recorded: HashMap<&str, usize> = HashMap::new();
-        let mut last: HashMap<&str, &str> = HashMap::new();
-        for (run_id, place) in self.of_block(block) {
-            *recorded.entry(run_id).or_default() += 1;
-            last.insert(&place.cell_id, run_id);
-        }
-        let is_missing = |id: &str| {
-            last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id)) && !self.is_given_up(id)
+        let last = self.last_runs(block);
+        let is_missing = |cell: &&Cell| {
+            let is_whole = |run: &&[Record]| run.len() == cell.run.guests.len();
+            !last.get(&*cell.id).is_some_and(is_whole) && !self.is_given_up(&cell.id)
         };
-        let needed: BTreeSet<&str> = wanted
-            .iter()
-            .filter(|cell| is_missing(&cell.id))
-            .flat_map(|cell| [Some(cell.id.as_str()), cell.ideal.as_deref()])
-            .flatten()
-            .filter(|id| is_missing(id))
-            .collect();
-        self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
+        let wanted = wanted.iter().copied().filter(is_missing);
+        let needed: BTreeSet<&str> =
+            wanted.flat_map(|cell| [Some(&*cell.id), cell.ideal.as_deref()]).flatten().collect();
+        let block = self.plan.block(block).into_iter();
+        block.filter(|cell| needed.contains(&*cell.id)).filter(is_missing).collect()
     }
 
-    /// Ids and places of the runs of `block`.
-    fn of_block(&self, block: u32) -> impl Iterator<Item = (&str, &Place)> {
-        let placed = self.records.iter().filter_map(|record| Some((&*record.run_id, record.place.as_ref()?)));
-        placed.filter(move |(_, place)| place.block == block)
-    }
-
-    /// Ids of runs of `cell` in `block` of which a killed process left the records of some guests only.
-    fn cut_off(&self, cell: &Cell, block: u32) -> Vec<String> {
-        let of_cell = self.of_block(block).filter(|(_, place)| place.cell_id == cell.id);
-        let runs: BTreeSet<&str> = of_cell.map(|(run_id, _)| run_id).collect();
-        runs.into_iter().map(String::from).collect()
+    /// Records of the last run of each cell in `block`: one of each guest, unless the process was killed meanwhile.
+    fn last_runs(&self, block: u32) -> HashMap<&str, &[Record]> {
+        let runs = self.records.chunk_by(|one, next| one.run_id == next.run_id);
+        let of_block = runs.filter(|run| is_in(&run[0], block));
+        of_block.filter_map(|run| Some((&*run[0].place.as_ref()?.cell_id, run))).collect()
     }
 
     fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell], next: &[&Cell]) -> Result<()> {
@@ -252,7 +237,10 @@ impl<'a> Session<'a> {
         until: Option<Duration>,
     ) -> Result<()> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
-        place.replaces = self.cut_off(cell, block);
+        // A killed process left the records of some guests only.
+        let cut_off = self.records.iter().filter(|record| is_in(record, block));
+        let cut_off = cut_off.filter(|record| record.place.as_ref().is_some_and(|it| it.cell_id == cell.id));
+        place.replaces = cut_off.map(|record| record.run_id.clone()).collect();
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let (mut together, mut has_record, mut is_stuck) = (Duration::ZERO, false, false);
@@ -390,14 +378,10 @@ impl Session<'_> {
 
     /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run on this host.
     fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
-        let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
-        let Some((last, _)) = last else { return vec![] };
         let here = self.host.identity();
-        let is_of_run = |record: &&Record| {
-            record.run_id == last && is_in(record, block) && record.host.identity() == here
-        };
-        let of_run = self.records.iter().filter(is_of_run);
-        of_run.filter_map(|record| record.figure(THROUGHPUT)).collect()
+        let run = self.last_runs(block).remove(id).unwrap_or_default();
+        let of_host = run.iter().filter(|record| record.host.identity() == here);
+        of_host.filter_map(|record| record.figure(THROUGHPUT)).collect()
     }
 
     /// Runs a cell, or has it run, and says how long that took.
