@@ -35,8 +35,6 @@ use crate::measure::progress::Progress;
 use crate::measure::session::Session;
 use crate::measure::{fill, linux};
 use crate::record::Record;
-use crate::record::figures::THROUGHPUT;
-use crate::record::place::Role;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest};
 use crate::settings::{Settings, Supply};
@@ -173,16 +171,12 @@ impl World {
             let mut ideals: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
             for cell in plan.block(block) {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
-                let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
                 let ran = engine::run_cell(&engine, &watcher, &cell.run, &self.host);
                 let (RunResult { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
-                let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
-                let of_cell = fill::records(&cell.run, &found, &origin, Some(&place), &lock_free);
-                if cell.role == Role::Ideal {
-                    let per_second = of_cell.iter().filter_map(|record| record.figure(THROUGHPUT));
-                    ideals.insert(&cell.id, per_second.collect());
-                }
-                records.extend(of_cell);
+                let per_second = engine::per_second(&found);
+                let lock_free = cell.ideal.as_deref().map_or(&per_second, |id| &ideals[id]).clone();
+                ideals.insert(&cell.id, per_second);
+                records.extend(fill::records(&cell.run, &found, &origin, Some(&place), &Ok(lock_free)));
             }
         }
         records

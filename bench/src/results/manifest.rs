@@ -1,6 +1,6 @@
 //! `manifest.json`: what was planned, by which program, on which host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_vmm::{input, printable};
@@ -10,7 +10,6 @@ use crate::experiment::outline::Outline;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::record::Record;
-use crate::record::place::Place;
 use crate::results::directory::{MANIFEST, read_json, read_records};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::clean;
@@ -149,17 +148,13 @@ impl Manifest {
     }
 
     /// Notes runs that failed; forgets earlier ones that have a record by now.
-    pub(crate) fn note_failed<'a>(
-        &mut self,
-        failed: Vec<FailedRun>,
-        recorded: impl IntoIterator<Item = &'a Place>,
-    ) {
-        let recorded: BTreeSet<(&str, u32)> =
-            recorded.into_iter().map(|place| (place.cell_id.as_str(), place.block)).collect();
-        self.failed
-            .retain(|it| !failed.iter().any(|new| (&new.cell_id, new.block) == (&it.cell_id, it.block)));
-        self.failed.extend(failed);
-        self.failed.retain(|it| !recorded.contains(&(it.cell_id.as_str(), it.block)));
+    pub(crate) fn note_failed(&mut self, failed: Vec<FailedRun>, records: &[Record]) {
+        let all = std::mem::take(&mut self.failed).into_iter().chain(failed);
+        let mut all: BTreeMap<_, _> = all.map(|run| ((run.cell_id.clone(), run.block), run)).collect();
+        for place in records.iter().filter_map(|record| record.place.as_ref()) {
+            all.remove(&(place.cell_id.clone(), place.block));
+        }
+        self.failed = all.into_values().collect();
     }
 
     /// The id of each cell with failed runs, and a warning of them.

@@ -176,7 +176,7 @@ impl Job {
         let ending = session.run(rule);
         let Session { directory, records, failed, .. } = session;
         let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
-        manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
+        manifest.note_failed(failed, &records);
         let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
         rounds::tell_of_too_few(self.plan.cells().map(|cell| &cell.run));
         Ok((directory, manifest, records, ending.and(written)))
