@@ -124,7 +124,7 @@ pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Resu
         last.push_back(printable(line));
     });
     let seen = boot(run, image, shows, stop)?;
-    if !matches!(outcome_of(&seen.found).end, LinuxEnd::PowerOff) || failed_inside(&seen).is_some() {
+    if ending(&seen).1.is_some() {
         lock(&last).iter().for_each(|line| output::talk(line));
     }
     Ok(seen)
@@ -167,40 +167,36 @@ pub(crate) fn boot(
     Ok(RunResult { found, heard, inside })
 }
 
-/// Why a guest that switched itself off has no record of the workload that was to run inside.
-fn failed_inside(seen: &RunResult) -> Option<String> {
-    let LinuxEnd::PowerOff = outcome_of(&seen.found).end else { return None };
-    let reason = seen.inside.as_ref()?.as_ref().err()?;
-    Some(format!("the workload inside failed: {reason}"))
-}
-
-/// Why a guest did not do its work; `None` if it switched itself off.
-pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
-    let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
-    let failed_inside = failed_inside(&seen);
-    let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
-    let (exit, message) = match outcome.end {
-        LinuxEnd::PowerOff => (Exit::GuestFailed, failed_inside?),
-        LinuxEnd::Reset => (
-            Exit::GuestFailed,
-            format!("the guest asked for a reset after {after}, and not to be switched off"),
-        ),
+/// The end of a run, as records name it, and the failure that it is; none if the guest did its work and switched itself off.
+pub(crate) fn ending(seen: &RunResult) -> (&'static str, Option<Failure>) {
+    let outcome = outcome_of(&seen.found);
+    let after = time_ns(ns(outcome.run) as f64);
+    let failed = |exit, message| Some(Failure { exit, message });
+    match &outcome.end {
+        LinuxEnd::PowerOff => {
+            let reason = seen.inside.as_ref().and_then(|inside| inside.as_ref().err());
+            let told = |reason| failed(Exit::GuestFailed, format!("the workload inside failed: {reason}"));
+            ("power-off", reason.and_then(told))
+        }
+        LinuxEnd::Reset => {
+            let message = format!("the guest asked for a reset after {after}, and not to be switched off");
+            ("reset", failed(Exit::GuestFailed, message))
+        }
         LinuxEnd::Panic => {
             let message = format!(
                 "the guest's kernel panicked after {after}: its console says why (for want of an /init: --initrd FILE, or \
                  --workload-inside WORDS, which brings its own)"
             );
-            (Exit::GuestFailed, message)
+            ("panic", failed(Exit::GuestFailed, message))
         }
-        LinuxEnd::TimeLimit => (
-            Exit::NoProgress,
-            format!(
+        LinuxEnd::TimeLimit => {
+            let message = format!(
                 "the guest had not powered off after {after}: let it run `poweroff -f`, or give it more with --duration"
-            ),
-        ),
-        LinuxEnd::Failed(error) => return Some(Failure::from(error)),
-    };
-    Some(Failure { exit, message })
+            );
+            ("time-limit", failed(Exit::NoProgress, message))
+        }
+        LinuxEnd::Failed(error) => ("failed", Some(error.into())),
+    }
 }
 
 /// The record of a run of Linux, with what speaks against it.
@@ -218,8 +214,8 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
         let first = printable(&first.chars().take(LONGEST_COMPLAINT).collect::<String>());
         record.warn(code, format!("the guest's kernel reported {name} ({times} in all): {first}"));
     }
-    if let Some(message) = failed_inside(seen) {
-        record.warn("inside-failed", message);
+    if let ("power-off", Some(failure)) = ending(seen) {
+        record.warn("inside-failed", failure.message);
     }
     if let Some(Ok(inside)) = &seen.inside {
         if !inside.trusted && inside.warnings.is_empty() {
@@ -243,13 +239,9 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
 fn unjudged(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
-    let (end, failure) = match &outcome.end {
-        LinuxEnd::PowerOff => ("power-off", failed_inside(seen)),
-        LinuxEnd::Reset => ("reset", None),
-        LinuxEnd::Panic => ("panic", None),
-        LinuxEnd::TimeLimit => ("time-limit", None),
-        LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
-    };
+    let (end, failure) = ending(seen);
+    // Of the others the name says it.
+    let failure = failure.filter(|_| ["power-off", "failed"].contains(&end)).map(|failure| failure.message);
     let settings = Settings::of_linux(run, outcome, &mut why);
     let per_vcpu = outcome.vcpus.iter().map(|vcpu| PerVcpu { acquisitions: None, ..PerVcpu::from(vcpu) });
     let per_vcpu: Vec<PerVcpu> = per_vcpu.collect();
@@ -331,12 +323,12 @@ pub(super) fn record_of_cell(
     plan: &Plan,
     cell: &Cell,
     run: &Run,
-    seen: RunResult,
+    seen: &RunResult,
     origin: &Origin,
     place: &Place,
 ) -> exit::Result<Record> {
-    let mut found = record(run, &seen, origin, Some(place.clone()));
-    if let Some(failure) = failure(seen) {
+    let mut found = record(run, seen, origin, Some(place.clone()));
+    if let Some(failure) = ending(seen).1 {
         return Err(failure);
     }
     warn_of_missing(&mut found, plan, &cell.arm);

@@ -345,7 +345,7 @@ impl Session<'_> {
         let ran = linux::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
             None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
-            Some(_) => Ok(vec![linux::record_of_cell(self.plan, cell, &run, seen, &origin, place)?]),
+            Some(_) => Ok(vec![linux::record_of_cell(self.plan, cell, &run, &seen, &origin, place)?]),
         });
         let records = records.map_err(|failure| {
             self.progress.finish();

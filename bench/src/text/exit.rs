@@ -80,10 +80,16 @@ impl From<Refused> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&RunError> for Failure {
+    fn from(error: &RunError) -> Self {
         let message = error.to_string();
         let mut error = error;
         while let RunError::Guest { source, .. } = error {
-            error = *source;
+            error = source;
         }
         let exit = match error {
             RunError::Guest { .. } => Exit::Internal, // taken apart above
