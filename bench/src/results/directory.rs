@@ -426,10 +426,14 @@ mod tests {
         let refused = read(&record).unwrap_err().message;
         assert!(refused.starts_with("runs.jsonl:7: block 4294967295"), "{refused}");
         let mut manifest = World::new(1).manifest(&plan);
+        let read = |manifest: &Manifest| {
+            scratch.put(MANIFEST, to_indented_json(manifest).unwrap());
+            Manifest::read(scratch.path())
+        };
+        manifest.outline.title = "a\u{7}title".into();
+        assert!(!read(&manifest).unwrap().outline.title.contains('\u{7}'));
         manifest.outline.trial_blocks = Some(0);
-        scratch.put(MANIFEST, to_indented_json(&manifest).unwrap());
-        let refused = Manifest::read(scratch.path()).unwrap_err().message;
-        assert!(refused.contains("trials of 0 blocks"), "{refused}");
+        assert!(read(&manifest).unwrap_err().message.contains("trials of 0 blocks"));
     }
 
     #[test]
