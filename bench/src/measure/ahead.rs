@@ -1,34 +1,23 @@
 //! Simulated runs, made by threads before their turn comes.
 //!
 //! A simulated run depends on nothing but its settings, so that it does not matter when it is made, nor what is made at the
-//! same time. A session says which runs it will want; threads make them in that order, and the session takes each in its turn:
-//!
-//! ```text
-//!  expect() ──> waits ── a thread takes the first ──> under way ──> done ── take() ──> the session
-//! ```
-//!
-//! Few are done and not taken yet: with more than that, threads wait before they begin another. A run that is asked for and
-//! was not expected is made first.
+//! same time. A session orders the runs that come next, threads make them in that order, and the session takes each in its turn.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use haltkick_vmm::{Found, Run, RunError, VirtualTime};
 
-use super::progress::{LOOKS_EVERY, Planned};
+use super::progress::{LOOKS_EVERY, Planned, Progress};
 use crate::experiment::plan::{Cell, Plan};
 
-/// Which run: its block and its cell.
-pub(crate) type Key = (u32, String);
+/// Makes a run, and shows how far it is. Of its guests some may have failed.
+pub(crate) type Simulate<'a> = &'a (dyn Fn(&Run, Arc<VirtualTime>) -> Result<Found, RunError> + Sync);
 
-/// Makes a run, and shows how far it is.
-pub(crate) type Simulate<'a> =
-    &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
-
-/// Runs that may be done and not taken, in addition to one for each thread.
+/// Runs that may be ordered and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;
 
 #[derive(Debug)]
@@ -36,25 +25,32 @@ pub(crate) struct Made {
     pub(crate) started: SystemTime,
     pub(crate) took: Duration,
     pub(crate) result: Result<Found, RunError>,
-    /// The text about a failure.
-    pub(crate) story: String,
 }
 
-#[derive(Debug, Default)]
-struct AheadQueue {
-    waits: VecDeque<(Key, Run)>,
-    /// Runs that threads are making.
-    under_way: BTreeMap<Key, Arc<VirtualTime>>,
-    done: BTreeMap<Key, Made>,
-    /// Number of further runs that may begin. The run that the session waits for comes first, and brings its own room.
-    room: usize,
-    /// No further run is made: the session has ended.
-    ended: bool,
+/// An order, for the thread that makes the run.
+struct Order {
+    run: Run,
+    virtual_time: Arc<VirtualTime>,
+    made: Sender<Made>,
 }
 
-impl AheadQueue {
-    fn is_begun(&self, key: &Key) -> bool {
-        self.done.contains_key(key) || self.under_way.contains_key(key)
+/// The same order, for the session.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    virtual_time: Arc<VirtualTime>,
+    made: Receiver<Made>,
+}
+
+impl Ordered {
+    /// Waits for the run, and says now and then how far it is.
+    pub(super) fn take(self, mut meanwhile: impl FnMut(Duration)) -> Made {
+        loop {
+            match self.made.recv_timeout(LOOKS_EVERY) {
+                Ok(made) => return made,
+                Err(RecvTimeoutError::Timeout) => meanwhile(self.virtual_time.passed()),
+                Err(RecvTimeoutError::Disconnected) => panic!("the thread that makes the run is gone"),
+            }
+        }
     }
 }
 
@@ -64,100 +60,67 @@ pub(crate) struct Ahead<'a> {
     simulate: Simulate<'a>,
     /// Ends what they are making.
     stop: &'a AtomicBool,
-    state: Mutex<AheadQueue>,
-    changed: Condvar,
+    /// None once the session has ended.
+    orders: Mutex<Option<Sender<Order>>>,
+    ordered: Mutex<Receiver<Order>>,
 }
 
 impl<'a> Ahead<'a> {
     pub(crate) fn new(jobs: NonZeroUsize, simulate: Simulate<'a>, stop: &'a AtomicBool) -> Self {
-        let state = AheadQueue { room: jobs.get() + MOST_SPARE, ..AheadQueue::default() };
-        Self { jobs, simulate, stop, state: Mutex::new(state), changed: Condvar::new() }
+        let (orders, ordered) = mpsc::channel();
+        Self { jobs, simulate, stop, orders: Mutex::new(Some(orders)), ordered: Mutex::new(ordered) }
     }
 
     /// How many threads make runs at the same time.
-    pub(crate) fn jobs(&self) -> usize {
+    pub(super) fn jobs(&self) -> usize {
         self.jobs.get()
     }
 
-    /// These will be wanted, in this order. Those that are known already keep their place.
-    pub(crate) fn expect(&self, runs: impl IntoIterator<Item = (Key, Run)>) {
-        let mut state = self.state();
-        for (key, run) in runs {
-            if !state.is_begun(&key) && state.waits.iter().all(|(waits, _)| *waits != key) {
-                state.waits.push_back((key, run));
-            }
-        }
-        self.changed.notify_all();
+    /// Runs that may be ordered and not taken: results that wait take memory.
+    pub(super) fn most(&self) -> usize {
+        self.jobs.get() + MOST_SPARE
     }
 
-    /// Waits for a run, and says now and then how far it is, once it has begun.
-    pub(crate) fn take(&self, key: &Key, run: &Run, mut meanwhile: impl FnMut(Duration)) -> Made {
-        let mut state = self.state();
-        state.room += 1;
-        if !state.is_begun(key) {
-            state.waits.retain(|(waits, _)| waits != key);
-            state.waits.push_front((key.clone(), run.clone()));
+    pub(super) fn order(&self, run: Run) -> Ordered {
+        let (made, result) = mpsc::channel();
+        let virtual_time = Arc::<VirtualTime>::default();
+        let order = Order { run, virtual_time: Arc::clone(&virtual_time), made };
+        if let Some(orders) = &*lock(&self.orders) {
+            orders.send(order).expect("the receiver is as old as the sender");
         }
-        self.changed.notify_all();
-        loop {
-            if let Some(made) = state.done.remove(key) {
-                return made;
-            }
-            if let Some(passed) = state.under_way.get(key).map(|virtual_time| virtual_time.passed()) {
-                drop(state);
-                meanwhile(passed);
-                state = self.state();
-                if state.done.contains_key(key) {
-                    continue;
-                }
-            }
-            state = self.changed.wait_timeout(state, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        Ordered { virtual_time, made: result }
     }
 
     /// Makes runs until the end: what each of the threads does.
-    pub(crate) fn work(&self) {
-        while let Some((key, run, virtual_time)) = self.next() {
+    pub(super) fn work(&self) {
+        while let Some(Order { run, virtual_time, made }) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
-            let (result, story) = (self.simulate)(&run, virtual_time);
-            let made = Made { started, took: begun.elapsed(), result, story };
-            let mut state = self.state();
-            state.under_way.remove(&key);
-            state.done.insert(key, made);
-            self.changed.notify_all();
+            let result = (self.simulate)(&run, virtual_time);
+            // A session that has ended takes it no longer.
+            _ = made.send(Made { started, took: begun.elapsed(), result });
         }
     }
 
-    /// Ends the making of runs, of which none is wanted now.
-    pub(super) fn end(&self) {
-        let mut state = self.state();
-        state.ended = true;
-        self.changed.notify_all();
-        if !state.under_way.is_empty() {
+    /// The next run to be made, once there is one; none at the end.
+    fn next(&self) -> Option<Order> {
+        lock(&self.ordered).recv().ok()
+    }
+
+    /// Ends the making of runs. `is_cut` says that some were ordered and are not wanted now.
+    pub(super) fn end(&self, is_cut: bool) {
+        // A thread that waits for an order gives way to the next line.
+        *lock(&self.orders) = None;
+        lock(&self.ordered).try_iter().for_each(drop);
+        if is_cut {
             // Relaxed: polled; nothing else is read on the strength of it.
             self.stop.store(true, Ordering::Relaxed);
         }
     }
+}
 
-    /// The next run to be made, once there is one that may be; none at the end.
-    fn next(&self) -> Option<(Key, Run, Arc<VirtualTime>)> {
-        let waits = |state: &mut AheadQueue| !state.ended && (state.waits.is_empty() || state.room == 0);
-        let waited = self.changed.wait_while(self.state(), waits);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.ended {
-            return None;
-        }
-        state.room -= 1;
-        let (key, run) = state.waits.pop_front()?;
-        let virtual_time = Arc::new(VirtualTime::default());
-        state.under_way.insert(key.clone(), Arc::clone(&virtual_time));
-        Some((key, run, virtual_time))
-    }
-
-    fn state(&self) -> MutexGuard<'_, AheadQueue> {
-        // Every change to it is complete when the lock is released, whatever happens to the thread then.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Locks a mutex. A panic ends the process, so only tests poison one.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Cells that are tried, spread over the plan.
@@ -167,25 +130,24 @@ const FIRST_PART: u32 = 256;
 /// A part that takes this much longer than the first tells enough; others are followed by one that is four times as long.
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
 
-/// Time that simulated cells of the plan take here, over the time that they were to take: some of them are simulated for a part of their
-/// time. How long a simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. None where no cell is simulated, or one
-/// fails: the experiment will say why.
-pub(crate) fn slowdown(plan: &Plan, simulate: Simulate<'_>) -> Option<f64> {
+/// Lets `progress` know how long simulated cells of the plan take here: some of them are simulated for a part of their time. How long a
+/// simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. Of a cell that fails
+/// the experiment will say why.
+pub(crate) fn try_some(plan: &Plan, simulate: Simulate<'_>, progress: &mut Progress) {
     let cells: Vec<&Cell> = plan.cells().filter(|cell| cell.run.engine.is_simulated()).collect();
     let step = cells.len().div_ceil(MOST_CELLS).max(1);
-    let (mut planned, mut takes) = (0.0, 0.0);
     for cell in cells.into_iter().step_by(step) {
-        planned += Planned::of(cell).length.as_secs_f64();
-        takes += whole_seconds(|part| time(&cell.run, part, simulate))?;
+        if let Some(seconds) = whole_seconds(|part| time(&cell.run, part, simulate)) {
+            progress.cell_done(Planned::of(cell), Duration::from_secs_f64(seconds));
+        }
     }
-    (planned > 0.0).then(|| takes / planned)
 }
 
 /// Time of one of `part` equal parts of a run; none if it fails.
 fn time(run: &Run, part: u32, simulate: Simulate<'_>) -> Option<Duration> {
     let begin = Instant::now();
     let run = Run { warmup: run.warmup / part, ..run.clone().with_window(run.window / part) };
-    let (found, _) = simulate(&run, Arc::default());
+    let found = simulate(&run, Arc::default()).and_then(Found::all);
     found.is_ok().then(|| begin.elapsed())
 }
 
@@ -204,57 +166,7 @@ fn whole_seconds(mut time: impl FnMut(u32) -> Option<Duration>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use haltkick_vmm::Guest;
-
     use super::*;
-
-    const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
-
-    fn key(number: u32) -> Key {
-        (number, "cell".into())
-    }
-
-    /// A run that fails with its seed.
-    fn failing(run: &Run, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
-        (Err(RunError::usage(run.guests[0].seed.to_string())), String::new())
-    }
-
-    fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {
-        numbers.map(|number| {
-            let guest = Guest { seed: number.into(), ..Guest::default() };
-            (key(number), Run { guests: vec![guest], ..Run::default() })
-        })
-    }
-
-    fn take(ahead: &Ahead<'_>, number: u32) -> String {
-        let (key, run) = seeds(number..number + 1).next().unwrap();
-        ahead.take(&key, &run, |_| ()).result.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn few_runs_are_made_ahead_and_taken_in_any_order() {
-        let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let counted = |run: &Run, virtual_time| {
-            begun.fetch_add(1, Ordering::Relaxed);
-            failing(run, virtual_time)
-        };
-        let most = 4 + MOST_SPARE;
-        let ahead = Ahead::new(FOUR, &counted, &stop);
-        std::thread::scope(|scope| {
-            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
-            ahead.expect(seeds(0..100));
-            // The last three were not expected.
-            for (taken, number) in (1..).zip((0..100).rev().chain(200..203)) {
-                assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
-                let begun = begun.load(Ordering::Relaxed);
-                assert!((taken..=taken + 1 + most).contains(&begun), "{begun} for {taken}");
-            }
-            ahead.end();
-            assert!(!stop.load(Ordering::Relaxed), "all were taken");
-        });
-    }
 
     #[test]
     fn a_run_takes_as_long_as_its_parts_without_their_starts() {

@@ -213,7 +213,7 @@ mod tests {
 
     /// Ring and work rate that each cell of a plan is given on the host called `host`, where ring 0 is native and CPUs are half as fast
     /// in ring 3; and how often these were measured.
-    fn given(plan: &Plan, records: &[Record], host: &str) -> (Vec<(String, Ring, u64)>, u32) {
+    fn given(plan: &Plan, records: &[Record], host: &str) -> (Vec<(Ring, u64)>, u32) {
         let measured = Cell::new(0);
         let measure = |run: &Run| {
             measured.set(measured.get() + 1);
@@ -226,44 +226,36 @@ mod tests {
         let given = |cell: &PlannedCell| {
             let mut run = cell.run.clone();
             calibrations.apply(&mut run);
-            (cell.id.clone(), run.ring, run.work_rate.unwrap())
+            (run.ring, run.work_rate.unwrap())
         };
         (plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect(), measured.get())
     }
 
-    /// A plan in which each arm asks for something else, the first for a ring that is not the native one.
-    fn mixed() -> Plan {
-        let lock = |more: &str| format!("lock = \"tas\"\n{more}");
+    #[test]
+    fn each_cell_is_calibrated_on_this_host_by_what_it_asks_for() {
+        use Ring::{Ring0, Ring3};
+        let one = Sketch::new().arm("a", "tas").plan(1);
         let arms = [("third", "ring = \"3\""), ("found", ""), ("zeroth", "ring = \"0\"")];
-        arms.iter().fold(Sketch::new(), |sketch, (name, more)| sketch.arm_with(name, &lock(more))).plan(1)
-    }
-
-    #[test]
-    fn each_cell_is_calibrated_by_what_it_asks_for() {
-        let (given, measured) = given(&mixed(), &[], "host-a");
-        let wanted =
-            [("third", Ring::Ring3, 1000), ("found", Ring::Ring0, 2000), ("zeroth", Ring::Ring0, 2000)];
-        assert_eq!(given, wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
-        assert_eq!(measured, 2, "cells that ask for the ring that is found share its rate");
-    }
-
-    #[test]
-    fn calibration_is_that_of_this_host_and_of_no_other() {
-        let plan = Sketch::new().arm("a", "tas").plan(1);
-        let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
-        let world =
-            |(id, rate)| World::new(1).host_id(Some(id)).adjust(move |_, outcome| outcome.work_rate = rate);
-        let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
-        for (id, rate) in hosts {
-            let (given, measured) = given(&plan, &records, id);
-            assert_eq!((given[0].2, measured), (rate, 0));
+        let add = |sketch: Sketch, (name, ring): (&str, &str)| {
+            sketch.arm_with(name, &format!("lock = \"tas\"\n{ring}"))
+        };
+        let mixed = arms.into_iter().fold(Sketch::new(), add).plan(1);
+        let records = |plan: &Plan, host, rate| {
+            World::new(1).host_id(Some(host)).adjust(move |_, outcome| outcome.work_rate = rate).records(plan)
+        };
+        let of_two_hosts = [records(&one, "host-a", 1 << 20), records(&one, "host-b", 3 << 20)].concat();
+        let mut of_third = records(&mixed, "host-a", 55);
+        of_third.retain(|record| record.placed().cell_id == "third");
+        for (plan, records, host, wanted, times) in [
+            // Cells that ask for the ring that is found share its rate.
+            (&mixed, &vec![], "host-a", vec![(Ring3, 1000), (Ring0, 2000), (Ring0, 2000)], 2),
+            (&one, &of_two_hosts, "host-a", vec![(Ring3, 1 << 20)], 0),
+            (&one, &of_two_hosts, "host-b", vec![(Ring3, 3 << 20)], 0),
+            (&one, &of_two_hosts, "host-c", vec![(Ring0, 2000)], 1),
+            // A record calibrates no cell that asks for another ring.
+            (&mixed, &of_third, "host-a", vec![(Ring3, 55), (Ring0, 2000), (Ring0, 2000)], 1),
+        ] {
+            assert_eq!(given(plan, records, host), (wanted, times), "{host}");
         }
-        assert_eq!(given(&plan, &records, "host-c").1, 1);
-        // A record calibrates no cell that asks for another ring.
-        let plan = mixed();
-        let mut records = world(("host-a", 55)).records(&plan);
-        records.retain(|record| record.placed().cell_id == "third");
-        let rates: Vec<u64> = given(&plan, &records, "host-a").0.into_iter().map(|(.., rate)| rate).collect();
-        assert_eq!(rates, [55, 2000, 2000]);
     }
 }

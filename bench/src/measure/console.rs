@@ -120,59 +120,41 @@ pub(crate) fn is_ours(line: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     record: String,
-    /// The workload's exit code, once it and its record have ended.
-    exit: Option<i32>,
-    /// The first thing that was wrong. Nothing is listened to after it.
-    fault: Option<String>,
+    /// The workload's exit code and the length of its record, by the last line that said so.
+    end: Option<(i32, usize)>,
 }
 
 impl Told {
     pub(crate) fn hear(&mut self, line: &str) {
-        if self.fault.is_none()
-            && let Err(fault) = self.take(line)
-        {
-            *self = Self { fault: Some(fault), ..Self::default() };
-        }
-    }
-
-    fn take(&mut self, line: &str) -> Result<(), String> {
         if let Some(part) = line.strip_prefix(PART) {
-            if self.exit.is_some() {
-                return Err("a part of the record came after its end".into());
+            if self.record.len() <= MOST_BYTES {
+                self.record.push_str(part);
             }
-            if self.record.len() + part.len() > MOST_BYTES {
-                return Err(format!("the record has more than {} MiB", MOST_BYTES >> 20));
-            }
-            self.record.push_str(part);
         } else if let Some(said) = line.strip_prefix(EXIT) {
             let said = said.strip_suffix(" bytes").and_then(|said| said.split_once(" after "));
-            let (exit, bytes) = said.ok_or("its last line is cut off")?;
-            let exit = exit.parse().map_err(|_| "its exit code is no number")?;
-            if bytes.parse::<usize>() != Ok(self.record.len()) {
-                return Err(format!("the record is not whole: {} bytes of it came", self.record.len()));
-            }
-            if self.exit.replace(exit).is_some() {
-                return Err("it ended twice".into());
-            }
+            self.end = said.and_then(|(exit, bytes)| Some((exit.parse().ok()?, bytes.parse().ok()?)));
         }
-        Ok(())
     }
 
     /// The record, if the workload ended well; else the reason.
     pub(crate) fn end(&self) -> Result<Record, String> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+        let came = self.record.len();
+        if came > MOST_BYTES {
+            return Err(format!("the record has more than {} MiB", MOST_BYTES >> 20));
         }
-        match self.exit {
-            Some(exit) if exit == Exit::Done as i32 || exit == Exit::Untrusted as i32 => {}
-            Some(exit) => return Err(format!("it ended with exit code {exit}: its console says why")),
+        match self.end {
             None => return Err("it did not say how it ended".into()),
+            Some((_, bytes)) if bytes != came => {
+                return Err(format!("the record is not whole: {came} bytes of it came"));
+            }
+            Some((exit, _)) if exit != Exit::Done as i32 && exit != Exit::Untrusted as i32 => {
+                return Err(format!("it ended with exit code {exit}: its console says why"));
+            }
+            Some((_, 0)) => return Err("it printed no record".into()),
+            Some(_) => {}
         }
-        if self.record.is_empty() {
-            return Err("it printed no record".into());
-        }
-        let mut record = read_record(&self.record)
-            .map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
+        let mut record =
+            read_record(&self.record).map_err(|reason| format!("its record cannot be read: {reason}"))?;
         bound(&mut record.warnings);
         Ok(record)
     }
@@ -322,22 +304,23 @@ mod tests {
         let mut torn: Vec<&str> = good.lines().collect();
         torn.remove(2);
         let huge = format!("{PART}{}\n", "x".repeat(LONGEST_PART)).repeat(9 << 10);
-        let end = good.lines().last().unwrap();
         for (text, reason) in [
             (String::new(), "it did not say how it ended"),
             (without(EXIT), "it did not say how it ended"),
             (without(PART), "the record is not whole: 0 bytes"),
             (torn.join("\n"), "the record is not whole"),
             (good.replacen("1", "11", 1), "the record is not whole"),
-            (good.clone() + &good, "after its end"),
-            (format!("{good}{end}"), "it ended twice"),
-            (good.replace(" bytes", ""), "its last line is cut off"),
-            (good.replace("code 0", "code x"), "its exit code is no number"),
+            (good.clone() + &good, "the record is not whole"),
+            (good.replace(" bytes", ""), "it did not say how it ended"),
+            (good.replace("code 0", "code x"), "it did not say how it ended"),
             (huge, "the record has more than 8 MiB"),
             (lines(&good_record(), 2), "it ended with exit code 2"),
             (lines("", 5), "it ended with exit code 5"),
             (lines("", 0), "it printed no record"),
-            (lines("{\"schema\": \"haltkick.summary\", \"schema_version\": 2}", 0), "this is no run record"),
+            (
+                lines("{\"schema\": \"haltkick.summary\", \"schema_version\": 2}", 0),
+                "schema is 'haltkick.summary', not 'haltkick.run'",
+            ),
             (lines(&(good_record() + &good_record()), 0), "its record cannot be read: no JSON"),
             (lines(&"[".repeat(100_000), 0), "its record cannot be read: no JSON"),
         ] {

@@ -29,11 +29,7 @@ pub(crate) fn kvm<'a>(
         if run.linux().is_some() {
             return linux::boot_and_tell(run, image, stop);
         }
-        let (result, story) = run_and_tell(run, image, stop, &instruments);
-        if !story.is_empty() {
-            output::talk(&story);
-        }
-        result.map(RunResult::from)
+        told(haltkick_vmm::run(run, image, &instruments, stop)?).map(RunResult::from)
     }
 }
 
@@ -42,27 +38,21 @@ pub(crate) fn simulator<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync + 'a {
+) -> impl Fn(&Run, Arc<VirtualTime>) -> Result<Found, RunError> + Sync + 'a {
     move |run, virtual_time| {
         let live = live.clone();
         let instruments = Instruments { virtual_time: Some(virtual_time), live, ..Instruments::default() };
-        run_and_tell(run, image, stop, &instruments)
+        haltkick_vmm::run(run, image, &instruments, stop)
     }
 }
 
-/// Returns what came of a run, and the story of the guest that failed, if one did.
-fn run_and_tell(
-    run: &Run,
-    image: &Image,
-    stop: &AtomicBool,
-    instruments: &Instruments,
-) -> (Result<Found, RunError>, String) {
-    let found = match haltkick_vmm::run(run, image, instruments, stop) {
-        Ok(found) => found,
-        Err(error) => return (Err(error), String::new()),
-    };
+/// A run, if all its guests came to their end; else tells the story of one that failed.
+pub(super) fn told(found: Found) -> Result<Found, RunError> {
     let story = found.failed().map(|guest| record::story(&guest.console, guest.explanation.as_ref()));
-    (found.all(), story.unwrap_or_default())
+    if let Some(story) = story.filter(|story| !story.is_empty()) {
+        output::talk(&story);
+    }
+    found.all()
 }
 
 pub(crate) fn run_cell(

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 
 use haltkick_vmm::{
     Accelerator, AnyOutcome, Complaint, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole,
     LinuxEnd, LinuxOutcome, MAX_LINUX_MEMORY, Needs, Run, RunError, Sched, input, printable,
 };
 
+use super::ahead::lock;
 use super::console::{Heard, RunResult, Told, is_ours};
 use super::fill::{Origin, explain_vcpus};
 use super::judge::judge_host;
@@ -123,7 +124,7 @@ pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Resu
         last.push_back(printable(line));
     });
     let seen = boot(run, image, shows, stop)?;
-    if !matches!(outcome_of(&seen.found).end, LinuxEnd::PowerOff) || failed_inside(&seen).is_some() {
+    if ending(&seen).1.is_some() {
         lock(&last).iter().for_each(|line| output::talk(line));
     }
     Ok(seen)
@@ -166,45 +167,36 @@ pub(crate) fn boot(
     Ok(RunResult { found, heard, inside })
 }
 
-/// Locks a mutex. A panic ends the process, so only tests poison one.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Why a guest that switched itself off has no record of the workload that was to run inside.
-fn failed_inside(seen: &RunResult) -> Option<String> {
-    let LinuxEnd::PowerOff = outcome_of(&seen.found).end else { return None };
-    let reason = seen.inside.as_ref()?.as_ref().err()?;
-    Some(format!("the workload inside failed: {reason}"))
-}
-
-/// Why a guest did not do its work; `None` if it switched itself off.
-pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
-    let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
-    let failed_inside = failed_inside(&seen);
-    let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
-    let (exit, message) = match outcome.end {
-        LinuxEnd::PowerOff => (Exit::GuestFailed, failed_inside?),
-        LinuxEnd::Reset => (
-            Exit::GuestFailed,
-            format!("the guest asked for a reset after {after}, and not to be switched off"),
-        ),
+/// The end of a run, as records name it, and the failure that it is; none if the guest did its work and switched itself off.
+pub(crate) fn ending(seen: &RunResult) -> (&'static str, Option<Failure>) {
+    let outcome = outcome_of(&seen.found);
+    let after = time_ns(ns(outcome.run) as f64);
+    let failed = |exit, message| Some(Failure { exit, message });
+    match &outcome.end {
+        LinuxEnd::PowerOff => {
+            let reason = seen.inside.as_ref().and_then(|inside| inside.as_ref().err());
+            let told = |reason| failed(Exit::GuestFailed, format!("the workload inside failed: {reason}"));
+            ("power-off", reason.and_then(told))
+        }
+        LinuxEnd::Reset => {
+            let message = format!("the guest asked for a reset after {after}, and not to be switched off");
+            ("reset", failed(Exit::GuestFailed, message))
+        }
         LinuxEnd::Panic => {
             let message = format!(
                 "the guest's kernel panicked after {after}: its console says why (for want of an /init: --initrd FILE, or \
                  --workload-inside WORDS, which brings its own)"
             );
-            (Exit::GuestFailed, message)
+            ("panic", failed(Exit::GuestFailed, message))
         }
-        LinuxEnd::TimeLimit => (
-            Exit::NoProgress,
-            format!(
+        LinuxEnd::TimeLimit => {
+            let message = format!(
                 "the guest had not powered off after {after}: let it run `poweroff -f`, or give it more with --duration"
-            ),
-        ),
-        LinuxEnd::Failed(error) => return Some(Failure::from(error)),
-    };
-    Some(Failure { exit, message })
+            );
+            ("time-limit", failed(Exit::NoProgress, message))
+        }
+        LinuxEnd::Failed(error) => ("failed", Some(error.into())),
+    }
 }
 
 /// The record of a run of Linux, with what speaks against it.
@@ -222,8 +214,8 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
         let first = printable(&first.chars().take(LONGEST_COMPLAINT).collect::<String>());
         record.warn(code, format!("the guest's kernel reported {name} ({times} in all): {first}"));
     }
-    if let Some(message) = failed_inside(seen) {
-        record.warn("inside-failed", message);
+    if let ("power-off", Some(failure)) = ending(seen) {
+        record.warn("inside-failed", failure.message);
     }
     if let Some(Ok(inside)) = &seen.inside {
         if !inside.trusted && inside.warnings.is_empty() {
@@ -247,13 +239,9 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
 fn unjudged(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
-    let (end, failure) = match &outcome.end {
-        LinuxEnd::PowerOff => ("power-off", failed_inside(seen)),
-        LinuxEnd::Reset => ("reset", None),
-        LinuxEnd::Panic => ("panic", None),
-        LinuxEnd::TimeLimit => ("time-limit", None),
-        LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
-    };
+    let (end, failure) = ending(seen);
+    // Of the others the name says it.
+    let failure = failure.filter(|_| ["power-off", "failed"].contains(&end)).map(|failure| failure.message);
     let settings = Settings::of_linux(run, outcome, &mut why);
     let per_vcpu = outcome.vcpus.iter().map(|vcpu| PerVcpu { acquisitions: None, ..PerVcpu::from(vcpu) });
     let per_vcpu: Vec<PerVcpu> = per_vcpu.collect();
@@ -335,12 +323,12 @@ pub(super) fn record_of_cell(
     plan: &Plan,
     cell: &Cell,
     run: &Run,
-    seen: RunResult,
+    seen: &RunResult,
     origin: &Origin,
     place: &Place,
 ) -> exit::Result<Record> {
-    let mut found = record(run, &seen, origin, Some(place.clone()));
-    if let Some(failure) = failure(seen) {
+    let mut found = record(run, seen, origin, Some(place.clone()));
+    if let Some(failure) = ending(seen).1 {
         return Err(failure);
     }
     warn_of_missing(&mut found, plan, &cell.arm);
@@ -380,7 +368,6 @@ mod tests {
     use crate::measure::session::Rule;
     use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
     use crate::results::directory::read_records;
-    use crate::results::merge;
     use crate::show::{csv, report, table};
 
     /// The record of a kernel that complained of this and switched itself off, with this inside.
@@ -399,14 +386,12 @@ mod tests {
 
     #[test]
     fn a_kernels_complaints_are_told_by_kind_and_make_the_run_invalid() {
-        let stall = "rcu: INFO: rcu_preempt self-detected stall on CPU";
         let long = format!("WARNING: \u{1b}[2J{}", "x".repeat(4000));
-        let complaints = [(Complaint::Stall, (3, stall.into())), (Complaint::Warning, (1, long))];
+        let complaints = [(Complaint::Stall, (3, "rcu: INFO".into())), (Complaint::Warning, (1, long))];
         let record = after(None, complaints.into());
         let [first, second] = &record.warnings[..] else { panic!("{:?}", record.warnings) };
-        assert_eq!(first.code, "guest-stall");
-        assert_eq!(first.message, format!("the guest's kernel reported an RCU stall (3 in all): {stall}"));
-        assert_eq!(second.code, "guest-warning");
+        assert_eq!(first.message, "the guest's kernel reported an RCU stall (3 in all): rcu: INFO");
+        assert_eq!((&*first.code, &*second.code), ("guest-stall", "guest-warning"));
         assert!(second.message.len() < 300 && !second.message.contains('\u{1b}'), "{}", second.message);
         assert!(!record.trusted && after(None, Complaints::new()).trusted);
     }
@@ -518,21 +503,6 @@ mod tests {
         assert_eq!(names.len(), 2 * 2 * 2, "slices are no other kernel: {names:?}");
         assert_eq!(names[..2], ["pv, cmdline , kernel kernel", "pv, cmdline x, kernel kernel"]);
         assert_ne!(files[0].kernel_sha256, files[2].kernel_sha256);
-    }
-
-    #[test]
-    fn parts_with_other_kernels_are_never_merged() {
-        let scratch = Scratch::new("kernels-merged");
-        let plan = plan(&scratch);
-        let part = || (World::new(1).manifest(&plan), Vec::<Record>::new());
-        let first = part();
-        assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);
-        assert_ne!(first.0.kernels[0].command_line, first.0.kernels[1].command_line);
-        let paths = ["one", "two"].map(PathBuf::from);
-        assert!(merge::merge(&paths, vec![first.clone(), part()], false).is_ok());
-        scratch.put("kernel", "another kernel");
-        let message = merge::merge(&paths, vec![first, part()], true).unwrap_err().message;
-        assert!(message.contains("two was measured with other kernels than one: arm 'pv'"), "{message}");
     }
 
     #[test]

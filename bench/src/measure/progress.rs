@@ -22,9 +22,6 @@ use crate::text::quantity::{patience, significant};
 /// Guess at a cell's time in addition to its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
 
-/// A simulation that takes longer than this says so first.
-pub(crate) const WORTH_SAYING: Duration = Duration::from_secs(20);
-
 /// How often a thread that waits for a simulated run looks how far it is.
 pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
@@ -39,44 +36,22 @@ const SAYS_EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct Progress {
     on_terminal: bool,
     started: Instant,
-    pub(crate) done: usize,
-    /// How long each cell took so far. A window may end early, when a fixed amount of work is done, or double.
-    took: HashMap<String, Took>,
-    /// Time that measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.
-    beyond: Took,
-    /// How long simulated cells were to take, and how long they took.
-    simulated_planned: Duration,
-    simulated_took: Duration,
+    done: usize,
+    /// How long each cell was to take so far, and how long it took. Windows end early or double, and disturbed runs are made again.
+    cells: HashMap<String, (Duration, Duration)>,
+    /// The same of all cells of a kind, by which others are estimated: windows that are limits or not, simulated or measured.
+    kinds: HashMap<(bool, bool), (Duration, Duration)>,
     /// The position that is under way.
     shown: Position,
     /// When something was said last.
     said: Instant,
 }
 
-/// Times of something that happened more than once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Took {
-    times: u32,
-    together: Duration,
-}
-
-impl Took {
-    fn add(&mut self, took: Duration) {
-        self.times += 1;
-        self.together += took;
-    }
-
-    /// `None` before the first.
-    fn mean(&self) -> Option<Duration> {
-        self.together.checked_div(self.times)
-    }
-}
-
 /// A cell, as far as its length is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned<'a> {
     pub(crate) id: &'a str,
-    /// Warm-up and window, or how long it probably takes to simulate them.
+    /// Warm-up, window and what a run takes in addition, or how long it probably takes to simulate them.
     pub(crate) length: Duration,
     /// The window is a limit, and ends when some work is done.
     pub(crate) is_limit: bool,
@@ -89,21 +64,11 @@ impl<'a> Planned<'a> {
         let is_simulated = run.engine.is_simulated();
         Self {
             id: &cell.id,
-            length: if is_simulated { simulated_for(run) } else { run.warmup + run.window },
+            length: if is_simulated { simulated_for(run) } else { run.warmup + run.window + OVERHEAD_GUESS },
             is_limit: run.guests[0].ours().is_none_or(|ours| ours.shape.work().is_some()),
             is_simulated,
         }
     }
-}
-
-/// Time for `blocks` blocks of a plan of which nothing has been run yet. Simulated cells take `slowdown` times as long as planned.
-pub(crate) fn of_whole(plan: &Plan, blocks: u32, slowdown: Option<f64>) -> Duration {
-    let mut progress = Progress::start();
-    if let Some(slowdown) = slowdown {
-        progress.simulated_planned = Duration::from_secs(1);
-        progress.simulated_took = Duration::from_secs_f64(slowdown);
-    }
-    plan.cells().map(|cell| progress.estimate(Planned::of(cell))).sum::<Duration>() * blocks
 }
 
 impl Progress {
@@ -112,10 +77,8 @@ impl Progress {
             on_terminal: output::is_watched(),
             started: Instant::now(),
             done: 0,
-            took: HashMap::new(),
-            beyond: Took::default(),
-            simulated_planned: Duration::ZERO,
-            simulated_took: Duration::ZERO,
+            cells: HashMap::new(),
+            kinds: HashMap::new(),
             shown: Position::default(),
             said: Instant::now(),
         }
@@ -124,27 +87,23 @@ impl Progress {
     /// Notes that the cell is done, and the time that it took with all attempts.
     pub(crate) fn cell_done(&mut self, cell: Planned<'_>, took: Duration) {
         self.done += 1;
-        self.took.entry(cell.id.to_owned()).or_default().add(took);
-        if cell.is_simulated {
-            self.simulated_planned += cell.length;
-            self.simulated_took += took;
-        } else if !cell.is_limit {
-            self.beyond.add(took.saturating_sub(cell.length));
+        let of_cell = self.cells.entry(cell.id.to_owned()).or_default();
+        let of_kind = self.kinds.entry((cell.is_limit, cell.is_simulated)).or_default();
+        for (planned, together) in [of_cell, of_kind] {
+            *planned += cell.length;
+            *together += took;
         }
     }
 
     pub(crate) fn estimate(&self, cell: Planned<'_>) -> Duration {
-        let known = u32::try_from(self.took.len()).unwrap_or(u32::MAX);
-        match self.took.get(cell.id).and_then(Took::mean) {
-            Some(mean) => mean,
-            None if cell.is_limit && known > 0 => {
-                self.took.values().filter_map(Took::mean).sum::<Duration>() / known
-            }
-            None if cell.is_simulated && !self.simulated_planned.is_zero() => {
-                cell.length.mul_f64(self.simulated_took.div_duration_f64(self.simulated_planned))
-            }
-            None => cell.length + self.beyond.mean().unwrap_or(OVERHEAD_GUESS),
-        }
+        let of_kind = || self.kinds.get(&(cell.is_limit, cell.is_simulated));
+        let known = self.cells.get(cell.id).or_else(of_kind);
+        known.map_or(cell.length, |(planned, took)| cell.length.mul_f64(took.div_duration_f64(*planned)))
+    }
+
+    /// Time for `blocks` whole blocks of a plan.
+    pub(crate) fn of_blocks(&self, plan: &Plan, blocks: u32) -> Duration {
+        plan.cells().map(|cell| self.estimate(Planned::of(cell))).sum::<Duration>() * blocks
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -340,31 +299,29 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_costs_its_window_first_then_its_mean_or_others_errors() {
+    fn a_cell_costs_its_length_first_then_its_mean_or_what_others_do() {
+        // Names of cells, their lengths, and how long they took or are to cost.
+        type Cells = &'static [(&'static str, u32, u32)];
+        let (work, window, simulated) = ((true, false), (false, false), (false, true));
+        let cases: [((bool, bool), Cells, Cells); 6] = [
+            (work, &[], &[("work", 60, 60)]),
+            (work, &[("work", 60, 2), ("more work", 60, 4)], &[("work", 60, 2), ("new work", 60, 3)]),
+            (window, &[], &[("new", 60, 60)]),
+            (work, &[("work", 60, 4)], &[("work", 60, 3)]),
+            (window, &[("whole", 60, 63)], &[("new", 60, 63)]),
+            (simulated, &[("small", 10, 4), ("large", 30, 16)], &[("small", 10, 4), ("other", 60, 30)]),
+        ];
         let second = Duration::from_secs(1);
-        let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit, is_simulated: false };
         let mut progress = Progress::start();
-        assert_eq!(progress.estimate(planned("work", true)), 60 * second + OVERHEAD_GUESS);
-        progress.cell_done(planned("work", true), 2 * second);
-        progress.cell_done(planned("more work", true), 4 * second);
-        for (id, is_limit, cost) in [
-            ("work", true, 2 * second),
-            ("new work", true, 3 * second),
-            ("new", false, 60 * second + OVERHEAD_GUESS),
-        ] {
-            assert_eq!(progress.estimate(planned(id, is_limit)), cost, "{id}");
+        for ((is_limit, is_simulated), done, costs) in cases {
+            let planned = |id, seconds: u32| Planned { id, length: seconds * second, is_limit, is_simulated };
+            for &(id, seconds, took) in done {
+                progress.cell_done(planned(id, seconds), took * second);
+            }
+            for &(id, seconds, cost) in costs {
+                let estimate = progress.estimate(planned(id, seconds)).as_secs_f64();
+                assert!((estimate - f64::from(cost)).abs() < 1e-6, "{id}: {estimate} s, not {cost} s");
+            }
         }
-        progress.cell_done(planned("work", true), 4 * second);
-        assert_eq!(progress.estimate(planned("work", true)), 3 * second, "the mean");
-        progress.cell_done(planned("whole", false), 63 * second);
-        // With what the others took beyond their windows.
-        assert_eq!(progress.estimate(planned("new", false)), 63 * second);
-        let planned =
-            |id, seconds| Planned { id, length: seconds * second, is_limit: false, is_simulated: true };
-        let mut progress = Progress::start();
-        progress.cell_done(planned("small", 10), 4 * second);
-        progress.cell_done(planned("large", 30), 16 * second);
-        assert_eq!(progress.estimate(planned("small", 10)), 4 * second);
-        assert_eq!(progress.estimate(planned("new", 60)), 30 * second);
     }
 }

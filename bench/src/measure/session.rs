@@ -1,17 +1,17 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Found, Run, RunError};
 
-use super::ahead::{Ahead, Made};
+use super::ahead::{Ahead, Made, Ordered};
 use super::calibrate::Calibrations;
 use super::console::RunResult;
 use super::engine::{self, Engine};
 use super::fill::{Origin, records};
 use super::linux::{self, Versions};
-use super::progress::{Planned, Position, Progress, WORTH_SAYING};
+use super::progress::{Planned, Position, Progress};
 use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
@@ -24,8 +24,6 @@ use crate::record::place::{BESIDE, Place, Role};
 use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output;
-use crate::text::quantity::patience;
 
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -40,42 +38,31 @@ pub(crate) struct Session<'a> {
     /// Records on disk.
     pub(crate) records: Vec<Record>,
     pub(crate) progress: Progress,
-    /// Further attempts in a row that were disturbed as well.
-    pub(crate) disturbed_again: u32,
     /// Runs that are left out.
     pub(crate) failed: Vec<FailedRun>,
     /// Simulators, where all cells are simulated.
     pub(crate) simulators: Option<&'a Ahead<'a>>,
+    /// Runs that they make before their turn comes, by block and cell.
+    pub(crate) ordered: BTreeMap<(u32, String), Ordered>,
 }
-
-/// Cells that are simulated before anything is said about the time that the others take.
-const MADE_BEFORE_PROMISE: usize = 4;
 
 /// Number of blocks in which a cell fails before it is given up.
 const MOST_FAILED: usize = 2;
 
-/// Further attempts in a row that must be disturbed for the host to count as always disturbed.
-const MOST_DISTURBED_AGAIN: u32 = 10;
-
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
-        let ended = self.with_simulators(|session| session.run_blocks(rule));
-        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
-    }
-
-    /// Does something while threads simulate, if cells are simulated.
-    fn with_simulators(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let Some(simulators) = self.simulators else { return work(self) };
-        std::thread::scope(|scope| {
+        let ended = std::thread::scope(|scope| {
+            let Some(simulators) = self.simulators else { return self.run_blocks(rule) };
             for _ in 0..simulators.jobs() {
-                scope.spawn(|| simulators.work());
+                scope.spawn(move || simulators.work());
             }
-            let ended = work(self);
+            let ended = self.run_blocks(rule);
             // The scope waits for the threads.
-            simulators.end();
+            simulators.end(!self.ordered.is_empty());
             ended
-        })
+        });
+        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
     }
 
     fn run_blocks(&mut self, rule: Rule) -> Result<()> {
@@ -94,12 +81,11 @@ impl<'a> Session<'a> {
                 }
                 self.progress.say("the first block takes longer than --max-time: it is made all the same");
             }
-            self.expect(block, &missing);
             // Threads that are done with this block need not wait for each other.
-            if rule.max_time.is_none() && block + 1 < rule.blocks && self.is_whole(block + 1, rule) {
-                self.expect(block + 1, &self.missing(block + 1, &self.plan.block(block + 1)));
-            }
-            self.run_block(block, rule, &missing)?;
+            let goes_on =
+                rule.max_time.is_none() && block + 1 < rule.blocks && self.is_whole(block + 1, rule);
+            let next = if goes_on { self.plan.block(block + 1) } else { vec![] };
+            self.run_block(block, rule, &missing, &self.missing(block + 1, &next))?;
             let of_block = self.records.iter().filter(|record| is_in(record, block));
             self.calibrations.follow(self.plan, of_block, &self.host);
             if !missing.is_empty() {
@@ -141,21 +127,16 @@ impl<'a> Session<'a> {
         Err(Failure { exit: Exit::Untrusted, message })
     }
 
-    /// Tells the threads that simulate what they will be asked for.
-    fn expect(&self, block: u32, cells: &[&Cell]) {
+    /// Has threads simulate the first of these cells of `block`, and of those of the `next` one, before their turn comes.
+    fn order(&mut self, block: u32, cells: &[&Cell], next: &[&Cell]) {
         let Some(simulators) = self.simulators else { return };
-        simulators.expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
-    }
-
-    /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying: guesses before the first
-    /// cells were wrong by a factor of three.
-    fn announce(&self, cells: &[&Cell], blocks: u32) {
-        let Some(simulators) = self.simulators else { return };
-        let takes = self.time_left(cells, blocks);
-        if takes > WORTH_SAYING {
-            let all = cells.len() + self.plan.cells().count() * blocks as usize;
-            let (jobs, takes) = (simulators.jobs(), patience(takes.as_secs_f64()));
-            output::talk(&format!("simulates {all} more cells, {jobs} at a time: about {takes}"));
+        let cells = cells.iter().map(|cell| (block, cell)).chain(next.iter().map(|cell| (block + 1, cell)));
+        for (block, cell) in cells.take(simulators.most()) {
+            let key = (block, cell.id.clone());
+            if !self.ordered.contains_key(&key) {
+                let ordered = simulators.order(self.run_of(cell, block));
+                self.ordered.insert(key, ordered);
+            }
         }
     }
 
@@ -200,45 +181,31 @@ impl<'a> Session<'a> {
     /// Cells of `wanted` without a run in `block`, and the ideals that they need and that have none either, in the order of the
     /// block.
     fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
-        let guests: HashMap<&str, usize> =
-            self.plan.cells().map(|cell| (cell.id.as_str(), cell.run.guests.len())).collect();
-        let mut recorded: HashMap<&str, usize> = HashMap::new();
-        let mut last: HashMap<&str, &str> = HashMap::new();
-        for (run_id, place) in self.of_block(block) {
-            *recorded.entry(run_id).or_default() += 1;
-            last.insert(&place.cell_id, run_id);
-        }
-        let is_missing = |id: &str| {
-            last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id)) && !self.is_given_up(id)
+        let last = self.last_runs(block);
+        let is_missing = |cell: &&Cell| {
+            let is_whole = |run: &&[Record]| run.len() == cell.run.guests.len();
+            !last.get(&*cell.id).is_some_and(is_whole) && !self.is_given_up(&cell.id)
         };
-        let needed: BTreeSet<&str> = wanted
-            .iter()
-            .filter(|cell| is_missing(&cell.id))
-            .flat_map(|cell| [Some(cell.id.as_str()), cell.ideal.as_deref()])
-            .flatten()
-            .filter(|id| is_missing(id))
-            .collect();
-        self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
+        let wanted = wanted.iter().copied().filter(is_missing);
+        let needed: BTreeSet<&str> =
+            wanted.flat_map(|cell| [Some(&*cell.id), cell.ideal.as_deref()]).flatten().collect();
+        let block = self.plan.block(block).into_iter();
+        block.filter(|cell| needed.contains(&*cell.id)).filter(is_missing).collect()
     }
 
-    /// Ids and places of the runs of `block`.
-    fn of_block(&self, block: u32) -> impl Iterator<Item = (&str, &Place)> {
-        let placed = self.records.iter().filter_map(|record| Some((&*record.run_id, record.place.as_ref()?)));
-        placed.filter(move |(_, place)| place.block == block)
+    /// Records of the last run of each cell in `block`: one of each guest, unless the process was killed meanwhile.
+    fn last_runs(&self, block: u32) -> HashMap<&str, &[Record]> {
+        let runs = self.records.chunk_by(|one, next| one.run_id == next.run_id);
+        let of_block = runs.filter(|run| is_in(&run[0], block));
+        of_block.filter_map(|run| Some((&*run[0].place.as_ref()?.cell_id, run))).collect()
     }
 
-    /// Ids of runs of `cell` in `block` of which a killed process left the records of some guests only.
-    fn cut_off(&self, cell: &Cell, block: u32) -> Vec<String> {
-        let of_cell = self.of_block(block).filter(|(_, place)| place.cell_id == cell.id);
-        let runs: BTreeSet<&str> = of_cell.map(|(run_id, _)| run_id).collect();
-        runs.into_iter().map(String::from).collect()
-    }
-
-    fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell]) -> Result<()> {
+    fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell], next: &[&Cell]) -> Result<()> {
         let blocks = rule.blocks.max(block + 1);
         let whole = self.plan.block(block);
         let first = u64::from(block) * whole.len() as u64;
         for (i, cell) in cells.iter().enumerate() {
+            self.order(block, &cells[i..], next);
             let at = whole.iter().position(|other| other.id == cell.id).unwrap_or(0) as u64;
             let position = Position {
                 done: (first + at) as usize,
@@ -249,9 +216,6 @@ impl<'a> Session<'a> {
                 left: self.time_left(&cells[i..], blocks - block - 1),
             };
             self.progress.draw(position);
-            if self.progress.done == MADE_BEFORE_PROMISE {
-                self.announce(&cells[i..], blocks - block - 1);
-            }
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
             self.run_cell(cell, (block, first + at), rule.retries, until)?;
@@ -263,7 +227,8 @@ impl<'a> Session<'a> {
 
     /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
     /// another one depends on what else ran, never on the cell's own figures. No further attempt begins that would end later than
-    /// `until` after the start of the experiment.
+    /// `until` after the start of the experiment. An attempt without progress, which happens on a busy host, is made once more; if that
+    /// one makes none either, the attempt before counts, or the run is left out.
     fn run_cell(
         &mut self,
         cell: &Cell,
@@ -272,60 +237,49 @@ impl<'a> Session<'a> {
         until: Option<Duration>,
     ) -> Result<()> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
-        place.replaces = self.cut_off(cell, block);
-        let mut together = Duration::ZERO;
-        let mut has_record = false;
+        // A killed process left the records of some guests only.
+        let cut_off = self.records.iter().filter(|record| is_in(record, block));
+        let cut_off = cut_off.filter(|record| record.place.as_ref().is_some_and(|it| it.cell_id == cell.id));
+        place.replaces = cut_off.map(|record| record.run_id.clone()).collect();
+        // A simulated machine has no busy moments.
+        let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
+        let (mut together, mut has_record, mut is_stuck) = (Duration::ZERO, false, false);
         loop {
-            let Some((records, took)) = self.progressing(cell, &place, has_record)? else { return Ok(()) };
-            has_record = true;
+            let (records, took) = match self.attempt(cell, &place) {
+                Ok(made) => made,
+                Err(failure) if failure.exit == Exit::NoProgress && !is_simulated => {
+                    if !std::mem::replace(&mut is_stuck, true) {
+                        self.progress.say(&format!("{failure}: once more"));
+                        continue;
+                    }
+                    let what = if has_record { "the disturbed run before it counts" } else { "left out" };
+                    self.progress.say(&format!("{failure}: twice: {what}"));
+                    if !has_record {
+                        self.note_failed(cell, &place, failure.message, None);
+                    }
+                    return Ok(());
+                }
+                Err(failure) => {
+                    // A guest that failed ends the experiment, and is noted, since the results lack its figures.
+                    if let Exit::GuestFailed | Exit::NoProgress = failure.exit {
+                        self.note_failed(cell, &place, failure.message.clone(), Some(failure.exit as u8));
+                    }
+                    return Err(failure);
+                }
+            };
+            (has_record, is_stuck) = (true, false);
             let disturbed = records.iter().any(consistency::is_disturbed);
             let run_id = records.first().map(|record| record.run_id.clone());
             self.keep(records)?;
             together += took;
-            self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !disturbed || retries == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
+            if !disturbed || retries == 0 || late {
                 self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
             retries -= 1;
             place.replaces.extend(run_id);
         }
-    }
-
-    /// One run of a cell. If it makes no progress, which happens on a busy host, a second one; if neither does, `None`, and it is
-    /// noted unless an earlier attempt `has_record`, which counts then.
-    fn progressing(
-        &mut self,
-        cell: &Cell,
-        place: &Place,
-        has_record: bool,
-    ) -> Result<Option<(Vec<Record>, Duration)>> {
-        // A simulated machine has no busy moments.
-        let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
-        let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
-        let mut ended = self.attempt(cell, place);
-        if let Err(failure) = &ended
-            && is_stuck(failure)
-        {
-            self.progress.say(&format!("{failure}: once more"));
-            ended = self.attempt(cell, place);
-            if let Err(failure) = &ended
-                && is_stuck(failure)
-            {
-                let what = if has_record { "the disturbed run before it counts" } else { "left out" };
-                self.progress.say(&format!("{failure}: twice: {what}"));
-                if !has_record {
-                    self.note_failed(cell, place, failure.message.clone(), None);
-                }
-                return Ok(None);
-            }
-        }
-        // A guest that failed ends the experiment, and is noted, since the results lack its figures.
-        if let Err(Failure { exit: exit @ (Exit::GuestFailed | Exit::NoProgress), message }) = &ended {
-            self.note_failed(cell, place, message.clone(), Some(*exit as u8));
-        }
-        ended.map(Some)
     }
 
     fn note_failed(&mut self, cell: &Cell, place: &Place, message: String, ended_with: Option<u8>) {
@@ -351,21 +305,6 @@ impl<'a> Session<'a> {
         Err(Failure { exit: Exit::NoProgress, message })
     }
 
-    /// Counts further attempts that were disturbed as well. Where all are, another one costs time and finds nothing.
-    fn note_attempt(&mut self, disturbed: bool, further: bool) {
-        if !disturbed {
-            self.disturbed_again = 0;
-        } else if further {
-            self.disturbed_again += 1;
-            if self.disturbed_again == MOST_DISTURBED_AGAIN {
-                self.progress.say(&format!(
-                    "{MOST_DISTURBED_AGAIN} further attempts in a row were disturbed too: disturbed runs are left as they are, until \
-                     one is not disturbed"
-                ));
-            }
-        }
-    }
-
     fn keep(&mut self, records: Vec<Record>) -> Result<()> {
         self.directory.append(&lines(&records)?).map_err(|failure| {
             self.progress.finish();
@@ -381,9 +320,8 @@ impl<'a> Session<'a> {
 
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
-        let estimate = |cell: &Cell| self.progress.estimate(Planned::of(cell));
-        let block: Duration = self.plan.cells().map(estimate).sum();
-        let all = rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks;
+        let of_rest = rest.iter().map(|cell| self.progress.estimate(Planned::of(cell))).sum::<Duration>();
+        let all = of_rest + self.progress.of_blocks(self.plan, blocks);
         all / self.simulators.map_or(1, |simulators| simulators.jobs() as u32)
     }
 }
@@ -407,7 +345,7 @@ impl Session<'_> {
         let ran = linux::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
             None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
-            Some(_) => Ok(vec![linux::record_of_cell(self.plan, cell, &run, seen, &origin, place)?]),
+            Some(_) => Ok(vec![linux::record_of_cell(self.plan, cell, &run, &seen, &origin, place)?]),
         });
         let records = records.map_err(|failure| {
             self.progress.finish();
@@ -440,14 +378,10 @@ impl Session<'_> {
 
     /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run on this host.
     fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
-        let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
-        let Some((last, _)) = last else { return vec![] };
         let here = self.host.identity();
-        let is_of_run = |record: &&Record| {
-            record.run_id == last && is_in(record, block) && record.host.identity() == here
-        };
-        let of_run = self.records.iter().filter(is_of_run);
-        of_run.filter_map(|record| record.figure(THROUGHPUT)).collect()
+        let run = self.last_runs(block).remove(id).unwrap_or_default();
+        let of_host = run.iter().filter(|record| record.host.identity() == here);
+        of_host.filter_map(|record| record.figure(THROUGHPUT)).collect()
     }
 
     /// Runs a cell, or has it run, and says how long that took.
@@ -466,14 +400,12 @@ impl Session<'_> {
         };
         let length = run.warmup + run.window;
         let progress = &mut self.progress;
-        let Made { started, took, result, story } =
-            simulators.take(&(block, cell.id.clone()), run, |passed| progress.simulates(passed, length));
-        if !story.is_empty() {
-            progress.finish();
-            output::talk(&story);
-        }
+        let ordered = self.ordered.remove(&(block, cell.id.clone()));
+        let ordered = ordered.unwrap_or_else(|| simulators.order(run.clone()));
+        let Made { started, took, result } = ordered.take(|passed| progress.simulates(passed, length));
+        progress.finish();
         let origin = Origin::new(started, self.host.clone(), Err(noise::SIMULATED.into()));
-        (result.map(|found| (found.into(), origin)), took)
+        (result.and_then(engine::told).map(|found| (found.into(), origin)), took)
     }
 }
 

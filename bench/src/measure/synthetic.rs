@@ -35,8 +35,6 @@ use crate::measure::progress::Progress;
 use crate::measure::session::Session;
 use crate::measure::{fill, linux};
 use crate::record::Record;
-use crate::record::figures::THROUGHPUT;
-use crate::record::place::Role;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest};
 use crate::settings::{Settings, Supply};
@@ -71,7 +69,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             truth: Box::new(|_| 1e6),
-            shape: Shape::Exact,
+            shape: Shape::LogNormal(0.0),
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
@@ -173,16 +171,12 @@ impl World {
             let mut ideals: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
             for cell in plan.block(block) {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
-                let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
                 let ran = engine::run_cell(&engine, &watcher, &cell.run, &self.host);
                 let (RunResult { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
-                let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
-                let of_cell = fill::records(&cell.run, &found, &origin, Some(&place), &lock_free);
-                if cell.role == Role::Ideal {
-                    let per_second = of_cell.iter().filter_map(|record| record.figure(THROUGHPUT));
-                    ideals.insert(&cell.id, per_second.collect());
-                }
-                records.extend(of_cell);
+                let per_second = engine::per_second(&found);
+                let lock_free = cell.ideal.as_deref().map_or(&per_second, |id| &ideals[id]).clone();
+                ideals.insert(&cell.id, per_second);
+                records.extend(fill::records(&cell.run, &found, &origin, Some(&place), &Ok(lock_free)));
             }
         }
         records
@@ -226,9 +220,9 @@ impl World {
             directory: Directory::create(scratch.path()).expect("it is empty"),
             records: vec![],
             progress: Progress::start(),
-            disturbed_again: 0,
             failed: vec![],
             simulators: None,
+            ordered: BTreeMap::new(),
         }
     }
 }
@@ -513,8 +507,6 @@ impl Drop for Scratch {
 /// Relative noise of a run; the number is its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// No noise.
-    Exact,
     /// Log-normal: a tail towards fast runs, symmetric only in the logarithm.
     LogNormal(f64),
     /// The logarithm has an exponential tail towards slow runs and none towards fast ones, as a host does that only takes.
@@ -534,30 +526,16 @@ impl Scatter {
 
     /// The next run's throughput over the true one.
     pub(crate) fn next(&mut self, shape: Shape) -> f64 {
-        let normal = self.normal();
+        // Above 0, at most 1.
+        let mut uniform = || 1.0 - self.rng.random::<f64>();
+        // Box and Muller.
+        let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        // With mean 1; so is the mean of two squared normal values distributed.
+        let mut exponential = || -uniform().ln();
         match shape {
-            Shape::Exact => 1.0,
             Shape::LogNormal(deviation) => (deviation * normal).exp(),
-            Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
-            Shape::HeavyTailed(scale) => {
-                // The mean of two squared normal values is exponential with mean 1.
-                (scale * normal / self.exponential().sqrt()).clamp(-3.0, 3.0).exp()
-            }
+            Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - exponential())).exp(),
+            Shape::HeavyTailed(scale) => (scale * normal / exponential().sqrt()).clamp(-3.0, 3.0).exp(),
         }
-    }
-
-    /// With mean 1.
-    fn exponential(&mut self) -> f64 {
-        -self.uniform().ln()
-    }
-
-    /// Box and Muller.
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// Above 0, at most 1.
-    fn uniform(&mut self) -> f64 {
-        1.0 - self.rng.random::<f64>()
     }
 }

@@ -4,17 +4,16 @@
 //! user's, where it is found by the number of the process. A process removes what ended ones have left there, since a process in its
 //! sandbox cannot remove its own.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, printable, read_live};
+use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, input, printable, read_live};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::results::directory::clean_value;
+use crate::results::directory::{create_anew, read_json};
 use crate::text::exit::{Failure, Result};
 
 /// How the names of such files begin in a directory of results.
@@ -34,7 +33,7 @@ impl LiveFile {
     /// For a run without a directory. Before the walls go up.
     pub(crate) fn of_process() -> Result<Self> {
         let directory = of_user();
-        prepare(&directory).map_err(unwritable)?;
+        prepare(&directory).map_err(|error| unwritable(&directory, &error))?;
         Ok(Self { live: create(&directory.join(name_of(std::process::id())))?, path: None })
     }
 
@@ -72,22 +71,20 @@ impl FoundLive {
             return Err(Failure::usage(format!("{target}: neither a directory nor the number of a process")));
         };
         let path = of_user().join(name_of(process));
-        match Self::open(&path) {
-            Ok(found) => Ok(found),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
+        if !path.exists() {
+            return Err(Failure::usage(format!(
                 "process {process} shows no single run: start one with --live on, and look while it goes; \
                  of an experiment (--set live=on) give its directory"
-            ))),
-            Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
+            )));
         }
+        Self::open(path)
     }
 
-    fn open(path: &Path) -> io::Result<Self> {
-        // Looked at before it is opened: to open a pipe would wait for its other end.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("is no file"));
+    fn open(path: PathBuf) -> Result<Self> {
+        match input::open(&path, u64::MAX) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
         }
-        Ok(Self { path: path.to_owned(), file: File::open(path)? })
     }
 
     pub(crate) fn read(&self) -> Result<View> {
@@ -102,9 +99,7 @@ fn in_results(directory: &Path) -> Result<FoundLive> {
     let views = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     let mut last = None;
     for path in views.map(|entry| entry.path()) {
-        let opened =
-            FoundLive::open(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
-        match opened.and_then(|found| Ok((found.read()?, found))) {
+        match FoundLive::open(path).and_then(|found| Ok((found.read()?, found))) {
             Ok((frame, found)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
             other => last = Some(other.map(|(_, found)| found)),
         }
@@ -119,13 +114,7 @@ fn in_results(directory: &Path) -> Result<FoundLive> {
 
 /// A new file, whatever an earlier process of the same number has left.
 fn create(path: &Path) -> Result<Arc<Live>> {
-    let removed = match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    let created =
-        removed.and_then(|()| OpenOptions::new().append(true).create_new(true).mode(0o600).open(path));
-    created.and_then(Live::new).map(Arc::new).map_err(|error| unwritable(with(path, error)))
+    create_anew(path).and_then(Live::new).map(Arc::new).map_err(|error| unwritable(path, &error))
 }
 
 fn name_of(process: u32) -> String {
@@ -143,12 +132,12 @@ fn of_user() -> PathBuf {
 /// Makes the directory, which no other user may write to, and removes from it what processes left that are gone.
 fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with(directory, error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(with(directory, io::Error::other("another user may write there")));
+        return Err(io::Error::other("another user may write there"));
     }
     for entry in fs::read_dir(directory)?.flatten() {
         let process =
@@ -160,14 +149,9 @@ fn prepare(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn with(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn unwritable(error: io::Error) -> Failure {
-    Failure::usage(format!(
-        "--live: {error}: set XDG_RUNTIME_DIR to a directory of your own, or leave it out"
-    ))
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let remedy = "set XDG_RUNTIME_DIR to a directory of your own, or leave it out";
+    Failure::usage(format!("--live: {}: {error}: {remedy}", path.display()))
 }
 
 /// Output of `haltkick top --format json`, a line each time.
@@ -251,21 +235,8 @@ pub(crate) struct Vcpu {
 impl View {
     /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
-        const FOREIGN: &str = "is not the live view of a run";
-        let mut view: Value = serde_json::from_slice(line).map_err(|_| FOREIGN)?;
-        // Texts of a file that may come from anybody go to a terminal.
-        clean_value(&mut view, printable);
-        let version = &view["schema_version"];
-        if view["schema"] != LIVE_SCHEMA || !version.is_u64() {
-            return Err(FOREIGN.into());
-        }
-        if *version != LIVE_SCHEMA_VERSION {
-            return Err(format!(
-                "is a live view of version {version}, where this haltkick reads version {LIVE_SCHEMA_VERSION}: \
-                 use the haltkick that runs"
-            ));
-        }
-        serde_json::from_value(view).map_err(|_| FOREIGN.into())
+        read_json(line, (LIVE_SCHEMA, LIVE_SCHEMA_VERSION), printable)
+            .map_err(|why| format!("is not the live view of a run: {why}"))
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -308,10 +279,11 @@ mod tests {
         assert_eq!(view.sched, "v\u{fffd}\u{fffd}m");
         for other in ["", "[[[", "{}", r#"{"schema": "haltkick.top", "schema_version": 1}"#, "\u{1b}[2J"] {
             let why = View::of_line(other.as_bytes()).unwrap_err();
-            assert_eq!(why, "is not the live view of a run", "{other}");
+            assert!(why.starts_with("is not the live view of a run: "), "{other}: {why}");
+            assert_eq!(why.lines().count(), 1, "{why}");
         }
         let other = line.to_string().replace("\"schema_version\":1", "\"schema_version\":2");
         let why = View::of_line(other.as_bytes()).unwrap_err();
-        assert!(why.starts_with("is a live view of version 2"), "{why}");
+        assert!(why.contains("version 2 of haltkick.top, where this haltkick reads version 1"), "{why}");
     }
 }

@@ -1,19 +1,18 @@
 //! `manifest.json`: what was planned, by which program, on which host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_vmm::{input, printable};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::experiment::outline::Outline;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::record::Record;
-use crate::record::place::Place;
-use crate::results::directory::{MANIFEST, clean_json, read_records};
+use crate::results::directory::{MANIFEST, read_json, read_records};
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output::clean;
 
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
 pub(crate) const SCHEMA_VERSION: u32 = 2;
@@ -149,17 +148,13 @@ impl Manifest {
     }
 
     /// Notes runs that failed; forgets earlier ones that have a record by now.
-    pub(crate) fn note_failed<'a>(
-        &mut self,
-        failed: Vec<FailedRun>,
-        recorded: impl IntoIterator<Item = &'a Place>,
-    ) {
-        let recorded: BTreeSet<(&str, u32)> =
-            recorded.into_iter().map(|place| (place.cell_id.as_str(), place.block)).collect();
-        self.failed
-            .retain(|it| !failed.iter().any(|new| (&new.cell_id, new.block) == (&it.cell_id, it.block)));
-        self.failed.extend(failed);
-        self.failed.retain(|it| !recorded.contains(&(it.cell_id.as_str(), it.block)));
+    pub(crate) fn note_failed(&mut self, failed: Vec<FailedRun>, records: &[Record]) {
+        let all = std::mem::take(&mut self.failed).into_iter().chain(failed);
+        let mut all: BTreeMap<_, _> = all.map(|run| ((run.cell_id.clone(), run.block), run)).collect();
+        for place in records.iter().filter_map(|record| record.place.as_ref()) {
+            all.remove(&(place.cell_id.clone(), place.block));
+        }
+        self.failed = all.into_values().collect();
     }
 
     /// The id of each cell with failed runs, and a warning of them.
@@ -203,20 +198,10 @@ impl Manifest {
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));
         let text = input::read_text(&path, MOST_BYTES)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
-        let value =
-            clean_json(&text).map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
-        let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
-        if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
-            let known = |value: &Value| value.as_str().map_or("unknown".into(), String::from);
-            let writer = known(&value["host"]["haltkick_version"]);
-            let commit = known(&value["facts"]["tool.git_commit"]["value"]);
-            return Err(complain(format!(
-                "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it, version \
-                 {writer}, commit {commit}"
-            )));
-        }
-        let manifest: Self = serde_json::from_value(value)
-            .map_err(|error| complain(format!("a broken manifest ({error}): restore the file")))?;
+        let manifest: Self =
+            read_json(text.as_bytes(), (SCHEMA, SCHEMA_VERSION), clean).map_err(|reason| {
+                complain(format!("{reason}: restore the file, or use the haltkick that wrote it"))
+            })?;
         match manifest.outline.trial_blocks {
             Some(0) => Err(complain("trials of 0 blocks: restore the file".into())),
             _ => Ok(manifest),

@@ -62,7 +62,7 @@ pub(crate) fn merge(
         }
         manifest.files.extend(other.files);
         records.append(&mut added);
-        manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
+        manifest.note_failed(failed, &records);
     }
     manifest.outline.blocks = blocks(&records);
     Ok((manifest, records))

@@ -80,9 +80,15 @@ impl From<Refused> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&RunError> for Failure {
+    fn from(error: &RunError) -> Self {
         let message = error.to_string();
         let exit = match error {
-            RunError::Guest { source, .. } => Self::from(*source).exit,
+            RunError::Guest { source, .. } => Self::from(&**source).exit,
             RunError::Usage(_) | RunError::Image { .. } | RunError::LockObject { .. } => Exit::Usage,
             RunError::HostLacks(_) | RunError::SliceTooShort(_) => Exit::HostLacks,
             RunError::GuestPanic { .. }

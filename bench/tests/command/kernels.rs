@@ -118,10 +118,12 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
         .says(&["the second has another kernel"]);
     assert_eq!(compared.out.matches("0.500x").count(), 2, "{compared}");
     refuses(&format!("compare {directory}/before {directory}/grid"), "directories of the same experiment");
-    refuses(
-        &format!("merge {directory}/before {directory}/grid --output {directory}/no"),
-        "'grid' with other arms",
-    );
+    for (other, expected) in
+        [("grid", "'grid' with other arms"), ("after", "measured with other kernels than")]
+    {
+        let merge = format!("merge {directory}/before {directory}/{other} --output {directory}/no-{other}");
+        refuses(&format!("{merge} --anyway"), expected);
+    }
 }
 
 #[apply(trial)]

@@ -49,8 +49,8 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
             "{\"schema\":\"somebody.else\",\"schema_version\":2}",
             "schema is 'somebody.else', not 'haltkick.run'",
         ),
-        (&of_version_9, "a record of version 9, where this haltkick reads version 2"),
-        ("{\"schema\":\"haltkick.run\",\"schema_version\":2}", "a broken record"),
+        (&of_version_9, "version 9 of haltkick.run, where this haltkick reads version 2"),
+        ("{\"schema\":\"haltkick.run\",\"schema_version\":2}", "broken ("),
     ] {
         let mut lines: Vec<&str> = good.lines().collect();
         lines[1] = replacement;

@@ -171,5 +171,5 @@ fn what_is_no_view_is_refused_in_one_line() {
     place.refuses(directory, "too long");
     fs::remove_file(format!("{directory}/live-1.jsonl")).unwrap();
     fs::create_dir(format!("{directory}/live-1.jsonl")).unwrap();
-    place.refuses(directory, "is no file");
+    place.refuses(directory, "it is no regular file");
 }

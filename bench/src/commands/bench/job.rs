@@ -17,11 +17,11 @@ use crate::experiment::{Experiment, Source};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::host::{cpulist, noise};
-use crate::measure::ahead::{Ahead, slowdown};
+use crate::measure::ahead::{Ahead, try_some};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::linux::{self, Versions};
-use crate::measure::progress::{Progress, of_whole};
+use crate::measure::progress::Progress;
 use crate::measure::session::{Rule, Session};
 use crate::record::{Record, settings};
 use crate::results::directory::{self, Directory};
@@ -171,7 +171,7 @@ impl Job {
         let ending = session.run(rule);
         let Session { directory, records, failed, .. } = session;
         let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
-        manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
+        manifest.note_failed(failed, &records);
         let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
         rounds::tell_of_too_few(self.plan.cells().map(|cell| &cell.run));
         Ok((directory, manifest, records, ending.and(written)))
@@ -179,13 +179,14 @@ impl Job {
 
     /// Estimates the time of `blocks` blocks, `jobs` cells at the same time if all are simulated: it tries some simulated cells.
     pub(super) fn time(&self, blocks: u32, jobs: Option<NonZeroUsize>) -> Result<Duration> {
-        let Some(jobs) = jobs else { return Ok(of_whole(&self.plan, blocks, None)) };
+        let mut progress = Progress::start();
+        let Some(jobs) = jobs else { return Ok(progress.of_blocks(&self.plan, blocks)) };
         let stop = interrupt::catch()?;
         guest_image::confine(&Needs::of(self.plan.cells().map(|cell| &cell.run)))?;
-        let slowdown = slowdown(&self.plan, &engine::simulator(&self.image, &stop, None));
+        try_some(&self.plan, &engine::simulator(&self.image, &stop, None), &mut progress);
         // Not more than there are cells in a block.
         let at_a_time = jobs.get().min(self.plan.cells().count()).max(1);
-        Ok(of_whole(&self.plan, blocks, slowdown) / u32::try_from(at_a_time).unwrap_or(u32::MAX))
+        Ok(progress.of_blocks(&self.plan, blocks) / u32::try_from(at_a_time).unwrap_or(u32::MAX))
     }
 
     /// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
@@ -221,9 +222,9 @@ impl Job {
             directory,
             records,
             progress: Progress::start(),
-            disturbed_again: 0,
             failed: vec![],
             simulators: None,
+            ordered: BTreeMap::new(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use haltkick_vmm::{
-    AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, Trace,
+    AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Trace,
     VirtualTime,
 };
 
@@ -19,13 +19,12 @@ use crate::host::identity::Host;
 use crate::host::noise;
 use crate::measure::engine::{self, Engine, companion};
 use crate::measure::fill::{record, records};
-use crate::measure::progress::{WORTH_SAYING, shown};
+use crate::measure::progress::shown;
 use crate::record::failure::FailureRecord;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::{Role, beside};
 use crate::record::{Record, Traced};
 use crate::results::directory::OpenedFile;
-use crate::settings::simulated_for;
 use crate::show;
 use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
@@ -41,9 +40,6 @@ pub(super) fn run(
     (trace, folded): (Option<OpenedFile>, Option<OpenedFile>),
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
-    if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
-        output::talk(&format!("the simulation takes about {}", Span(simulated_for(run))));
-    }
     let engine = |run: &Run| Ok(run_guests(run, image, &stop, instruments)?.into());
     let (seen, origin) = engine::run_cell(&engine, &noise::around, run, &Host::probe())?;
     let mut found = seen.found;

@@ -101,7 +101,7 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     let (seen, origin) = measure::engine::run_cell(&engine, &noise::around, &run, &Host::probe())?;
     let record = measure::linux::record(&run, &seen, &origin, None);
     tell(&record, args.format)?;
-    match measure::linux::failure(seen) {
+    match measure::linux::ending(&seen).1 {
         Some(failure) => Err(failure),
         None if record.trusted => Ok(Exit::Done),
         None => Ok(Exit::Untrusted),

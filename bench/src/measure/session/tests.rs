@@ -1,12 +1,13 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use haltkick_vmm::{OurGuest, VirtualTime, WorkSpeed};
 
 use super::*;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
+use crate::measure::calibrate::CALIBRATION_BOOTS;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::figures::{EFFICIENCY, LOCK_FREE, WORK_RATE, WORK_SPEED};
 
@@ -19,28 +20,22 @@ fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
 
 /// These, and those of a session that goes on with them.
 fn resumed(name: &str, world: &World, plan: &Plan, rule: Rule, earlier: &[Record]) -> Vec<Record> {
-    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let mut session = world.session(plan, &engine, &watcher, &scratch);
-    session.records = earlier.to_vec();
-    session.run(rule).unwrap();
-    session.records
+    let (ended, records, _) = session(name, (world, plan, rule), earlier, |_| None);
+    assert_eq!(ended, Ok(()), "{name}");
+    records
 }
 
-/// End, records and failed runs of a session whose engine fails as `fails` says.
-fn with_failures(
+/// End, records and failed runs of a session that goes on with `earlier` records, and whose engine fails as `fails` says.
+fn session(
     name: &str,
-    world: &World,
-    plan: &Plan,
-    rule: Rule,
+    (world, plan, rule): (&World, &Plan, Rule),
+    earlier: &[Record],
     fails: impl Fn(OurGuest<'_>) -> Option<RunError>,
 ) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
     let (scratch, good, watcher) = (Scratch::new(name), world.engine(), world.watcher());
-    let engine = |run: &Run| {
-        let found = good(run)?;
-        fails(run.our(0)).map_or(Ok(found), Err)
-    };
+    let engine = |run: &Run| fails(run.our(0)).map_or_else(|| good(run), Err);
     let mut session = world.session(plan, &good, &watcher, &scratch);
-    session.engine = &engine;
+    (session.engine, session.records) = (&engine, earlier.to_vec());
     let ended = session.run(rule);
     (ended, session.records, session.failed)
 }
@@ -102,23 +97,11 @@ fn a_block_is_given_the_clock_of_the_one_before() {
 }
 
 #[test]
-fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
-    let plan = Sketch::new().arm("a", "tas").plan(40);
-    let world = World::new(1).disturbed(|_, run| run < 60);
-    let records = records("in-vain", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
-    let again = records.len() - 40 * 2;
-    assert_eq!(again, 10, "ten in vain, and then none");
-    let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
-    let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
-    assert_eq!(records.len() - 40 * 2, 11);
-}
-
-#[test]
 fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
-        let (ended, records, _) = with_failures(name, &world, &plan, rule, |_| None);
+        let (ended, records, _) = session(name, (&world, &plan, rule), &[], |_| None);
         (ended.map_err(|failure| (failure.exit, failure.message)), records.len())
     };
     let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
@@ -145,22 +128,23 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     }
 }
 
-/// The records of a session on a world whose figures follow from the settings, made by four threads; how many runs those made.
-fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
-    let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
+/// Threads that make runs ahead.
+const JOBS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// End and records of a session whose runs are made ahead, by `simulate`.
+fn simulated(
+    name: &str,
+    (world, plan, rule): (&World, &Plan, Rule),
+    stop: &AtomicBool,
+    simulate: impl Fn(&Run) -> std::result::Result<Found, RunError> + Sync,
+) -> (Result<()>, Vec<Record>) {
     let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let stop = AtomicBool::new(false);
-    // Later runs are made faster, so that they are done first where they can.
-    let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
-        (engine(run).map(|seen| seen.found), String::new())
-    };
-    let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
+    let simulate = |run: &Run, _: Arc<VirtualTime>| simulate(run);
+    let ahead = Ahead::new(JOBS, &simulate, stop);
     let mut session = world.session(plan, &engine, &watcher, &scratch);
     session.simulators = Some(&ahead);
-    let before = world.runs();
-    session.run(rule).unwrap();
-    (session.records, world.runs() - before)
+    let ended = session.run(rule);
+    (ended, session.records)
 }
 
 #[test]
@@ -171,37 +155,63 @@ fn runs_made_ahead_are_all_wanted_and_recorded_in_turn() {
         ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
         ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
     ] {
-        let (records, runs) = simulated(name, &plan, rule);
+        // Figures follow from the settings.
+        let world =
+            World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
+        let stop = AtomicBool::new(false);
+        let (ended, records) = simulated(name, (&world, &plan, rule), &stop, |run| {
+            // Later runs are made faster, so that they are done first where they can.
+            std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
+            Ok(world.engine()(run)?.found)
+        });
+        assert_eq!(ended, Ok(()), "{name}");
         assert!(records.len() >= 6 * 6, "{name}: {} records", records.len());
-        assert_eq!(runs as usize, records.len(), "{name}: every run is wanted");
+        assert_eq!(world.runs() as usize, CALIBRATION_BOOTS + records.len(), "{name}: every run is wanted");
         assert!(records.iter().map(|record| record.placed().order_index).is_sorted(), "{name}");
+        assert!(!stop.load(Ordering::Relaxed), "{name}: all were taken");
     }
 }
 
 #[test]
+fn few_runs_are_made_before_their_turn() {
+    let (plan, world) = (Sketch::two().axis("ratio", &Vec::from_iter(1..=16)).plan(1), World::new(1));
+    let [begun, before] = [0; 2].map(AtomicUsize::new);
+    let most = JOBS.get() + 16;
+    let (ended, records) = simulated("few", (&world, &plan, ONCE), &AtomicBool::new(false), |run| {
+        // One of the first takes until no more are begun.
+        if begun.fetch_add(1, Ordering::Relaxed) == 0 {
+            while begun.load(Ordering::Relaxed) < most {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            before.store(begun.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(world.engine()(run)?.found)
+    });
+    assert_eq!((ended, records.len()), (Ok(()), ONCE.blocks as usize * 16 * 3));
+    let before = before.into_inner();
+    // The others of the first may have been taken.
+    assert!((most..most + JOBS.get()).contains(&before), "{before} runs");
+}
+
+#[test]
 fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
-    let plan = Sketch::two().plan(8);
-    let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let failing = plan.block(1)[1].id.clone();
-    let seed = plan.seed + 1;
-    let lock = plan.block(1)[1].run.our(0).ours.lock.clone();
-    let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        if run.guests[0].seed == seed && run.our(0).ours.lock == lock {
-            return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
-        }
-        // Later blocks go on until they are stopped.
-        while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        (engine(run).map(|seen| seen.found), String::new())
-    };
-    let ahead = Ahead::new(NonZeroUsize::new(2).unwrap(), &simulate, &stop);
-    let mut session = world.session(&plan, &engine, &watcher, &scratch);
-    session.simulators = Some(&ahead);
-    let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
-    assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
-    assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
+    let (plan, world, stop) = (Sketch::two().plan(8), World::new(1), AtomicBool::new(false));
+    let (failing, seed) = (plan.block(1)[1], plan.seed + 1);
+    let (ended, records) =
+        simulated("fails-ahead", (&world, &plan, Rule { blocks: 8, ..ONCE }), &stop, |run| {
+            if run.guests[0].seed == seed && run.our(0).ours.lock == failing.run.our(0).ours.lock {
+                return Err(RunError::NoProgress("on purpose".into()));
+            }
+            // Later blocks go on until they are stopped.
+            while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(world.engine()(run)?.found)
+        });
+    let failure = ended.unwrap_err();
+    assert!(failure.message.contains(&format!("cell {} in block 1", failing.id)), "{failure}");
+    assert_eq!(records.len(), 3 + 1, "what comes before it is kept");
 }
 
 #[test]
@@ -242,7 +252,7 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
             tries.set(tries.get() + u32::from(is_it));
             stuck().filter(|_| is_it && is_stuck(tries.get()))
         };
-        let ended = with_failures(name, &world, &plan, Rule { retries, ..ONCE }, fails);
+        let ended = self::session(name, (&world, &plan, Rule { retries, ..ONCE }), &[], fails);
         (ended, tries.get())
     };
     let ((ended, records, failed), _) = session("stuck-once", World::new(1), 0, |tries| tries <= 1);
@@ -271,7 +281,7 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
         stuck().filter(|_| asked.ours.lock == "mcs" && is_late)
     };
     let rule = Rule { target_precision: Some(0.01), ..ONCE };
-    let (ended, records, failed) = with_failures("given-up", &world, &plan, rule, fails);
+    let (ended, records, failed) = session("given-up", (&world, &plan, rule), &[], fails);
     assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::NoProgress, MOST_FAILED));
     let blocks = records.iter().map(|record| record.placed().block).max();
     assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
@@ -296,13 +306,13 @@ fn a_guest_that_fails_ends_the_session_at_once() {
     let violated = |asked: OurGuest<'_>| {
         (asked.ours.lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()))
     };
-    let (ended, records, failed) = with_failures("violated", &World::new(1), &plan, ONCE, violated);
+    let (ended, records, failed) = session("violated", (&World::new(1), &plan, ONCE), &[], violated);
     let [last] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!((ended.unwrap_err().exit, last.ended_with), (Exit::GuestFailed, Some(5)), "it is noted");
     assert_eq!((last.cell_id.as_str(), last.block), ("b", 0));
     assert!(records.len() < 3 && last.message.contains("on purpose"), "{} records", records.len());
     // A host that lacks something says nothing of the lock.
     let lacks = |_: OurGuest<'_>| Some(RunError::HostLacks("no KVM".into()));
-    let (ended, _, failed) = with_failures("lacking", &World::new(1), &plan, ONCE, lacks);
+    let (ended, _, failed) = session("lacking", (&World::new(1), &plan, ONCE), &[], lacks);
     assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::HostLacks, 0));
 }
