@@ -9,8 +9,8 @@ use clap::CommandFactory as _;
 #[cfg(feature = "schema")]
 use {
     crate::analysis::summary::Summary, crate::analysis::worst::Worst, crate::commands::doctor::Examination,
-    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
-    crate::record::failure::FailureRecord, crate::results::live::View, crate::results::manifest::Manifest,
+    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::FailureRecord,
+    crate::record::Record, crate::results::live::View, crate::results::manifest::Manifest,
     crate::show::table::Compared,
 };
 

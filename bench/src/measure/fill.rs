@@ -116,12 +116,14 @@ pub(crate) fn record(
         timeline,
         at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
         distributions: of.times.iter().map(|times| (times.name.into(), times.buckets())).collect(),
-        lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
         schedule: found.schedule,
         vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         per_vcpu,
         ..origin.record(place, settings, run_delay, &outcome.kvm_stats, why)
     };
+    for (name, count) in &outcome.lock_events {
+        record.lock_events.set(name.clone(), *count as f64);
+    }
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
 }

@@ -41,6 +41,11 @@ impl Settings {
         Self(values.map(told).collect())
     }
 
+    /// What was asked for, without what came of it.
+    pub(crate) fn asked(asked: OurGuest<'_>) -> Self {
+        Self(recorded().map(|(name, _, value)| (name.into(), value(asked).unwrap_or_default())).collect())
+    }
+
     pub(crate) fn of_linux(run: &Run, outcome: &LinuxOutcome, why: &mut Why) -> Self {
         let (guest, linux) = run.linux().expect("a run of Linux");
         let path = |path: &std::path::Path| path.display().to_string();

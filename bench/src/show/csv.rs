@@ -70,7 +70,7 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
         ];
         let figures = record.figures.iter().map(|(name, value)| (name.to_owned(), value));
         let events = record.lock_events.iter().filter(move |_| record.is_linux());
-        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), Some(count)));
+        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), count));
         let noise = &record.noise;
         let shares = [("others_share", noise.others_share), ("steal_share", noise.steal_share)];
         let shares = shares.map(|(name, share)| (name.to_owned(), share));

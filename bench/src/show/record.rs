@@ -254,9 +254,10 @@ fn by_activity(record: &Record, before: &str, behind: &str) -> String {
 }
 
 fn costs(record: &Record) -> Vec<Line> {
+    let events = record.lock_events.iter().filter_map(|(name, count)| Some((name, count?)));
     let mut lines = vec![
         line("lock cost", lock_cost(record)),
-        line("lock events", largest(record.lock_events.iter())),
+        line("lock events", largest(events)),
         line("vm exits", largest(record.vm_exits.iter().map(|(name, count)| (name.as_str(), *count as f64)))),
         line("cpu time", format!("{} on {} pCPUs", time(record, CPU), record.settings.pcpus())),
     ];

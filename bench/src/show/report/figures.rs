@@ -311,7 +311,8 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
     let records: Vec<&Record> =
         records.iter().filter(|record| record.place.as_ref().is_some_and(is_of_arm)).collect();
     let events = records.iter().flat_map(|record| record.lock_events.iter());
-    let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
+    let any = events.filter(|(_, count)| count.is_some_and(|count| count > 0.0));
+    let names: BTreeSet<&str> = any.map(|(name, _)| name).collect();
     let mut settings: Vec<&Setting> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
