@@ -1,55 +1,44 @@
 //! Order statistics of all pairs of values. The pairs are counted and never made: their number grows with the square of the blocks.
 
-/// Figures of pairs of values, which are known by how many of them are at most a bound.
-pub(crate) enum Pairs {
-    /// Means of all pairs of some ascending values, each value with itself included (Walsh averages).
-    Averages(Vec<f64>),
-    /// Differences between each ascending value of one group and each of another.
-    Differences { above: Vec<f64>, below: Vec<f64> },
+/// Figures of pairs of values, which are known by how many of them are at most a bound: the sums of a value of one group and one of
+/// another, or of the same group.
+pub(crate) struct Pairs {
+    /// Ascending, as is the other group.
+    group: Vec<f64>,
+    /// `None`: the same group, of which each pair counts once, and each value has one with itself.
+    other: Option<Vec<f64>>,
 }
 
 impl Pairs {
+    /// Means of all pairs of some values, each value with itself included (Walsh averages).
     pub(crate) fn averages(values: &[f64]) -> Self {
-        Self::Averages(sorted(values))
+        Self { group: sorted(values.iter().map(|value| value / 2.0)), other: None }
     }
 
+    /// Differences between each value of one group and each of another.
     pub(crate) fn differences(above: &[f64], below: &[f64]) -> Self {
-        Self::Differences { above: sorted(above), below: sorted(below) }
+        let negative = below.iter().map(|value| -value);
+        Self { group: sorted(above.iter().copied()), other: Some(sorted(negative)) }
     }
 
     /// Number of figures, at least one.
     pub(crate) fn count(&self) -> usize {
-        match self {
-            Self::Averages(values) => values.len() * (values.len() + 1) / 2,
-            Self::Differences { above, below } => above.len() * below.len(),
-        }
+        self.not_above(f64::INFINITY)
     }
 
     /// Number of figures that are at most `bound`.
     pub(crate) fn not_above(&self, bound: f64) -> usize {
-        let mut count = 0;
-        match self {
-            Self::Averages(values) => {
-                let mut end = values.len();
-                for (at, value) in values.iter().enumerate() {
-                    // The larger one value, the fewer others go with it.
-                    while end > at && f64::midpoint(*value, values[end - 1]) > bound {
-                        end -= 1;
-                    }
-                    count += end.saturating_sub(at);
-                }
+        let other = self.other.as_ref().unwrap_or(&self.group);
+        let (mut count, mut end) = (0, other.len());
+        for value in &self.group {
+            // The larger one value, the fewer others go with it.
+            while end > 0 && value + other[end - 1] > bound {
+                end -= 1;
             }
-            Self::Differences { above, below } => {
-                let mut start = 0;
-                for value in above {
-                    while start < below.len() && value - below[start] > bound {
-                        start += 1;
-                    }
-                    count += below.len() - start;
-                }
-            }
+            count += end;
         }
-        count
+        let with_itself = self.group.partition_point(|value| value + value <= bound);
+        if self.other.is_some() { count } else { (count + with_itself) / 2 }
     }
 
     /// The figure with this rank, from 0 for the least.
@@ -86,8 +75,8 @@ fn of_key(key: u64) -> f64 {
     f64::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
 }
 
-pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted
 }

@@ -333,7 +333,7 @@ const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
 
 impl Tries {
     pub(crate) fn placebo(&self) -> Option<Placebo> {
-        let sorted = sorted(&self.controls.values().map(|(lost, _)| *lost).collect::<Vec<_>>());
+        let sorted = sorted(self.controls.values().map(|(lost, _)| *lost));
         let last = sorted.len().checked_sub(1)?;
         let at = |share: f64| sorted[(share * last as f64).round() as usize];
         Some(Placebo { n: sorted.len(), median: at(0.5), band: [at(0.025), at(0.975)] })

@@ -298,7 +298,7 @@ fn shares(runs: &[&Record]) -> Vec<f64> {
 
 /// At most [`MOST_DOTS`] of the values, evenly spaced in their order, both ends among them.
 fn thinned(shares: &[f64]) -> Vec<f64> {
-    let sorted = sorted(shares);
+    let sorted = sorted(shares.iter().copied());
     if sorted.len() <= MOST_DOTS {
         return sorted;
     }
