@@ -108,6 +108,8 @@ pub(crate) enum Shown {
     IfAny,
     /// In the report alone.
     InReport,
+    /// Where the number of guests varies, and no other then.
+    OfAllGuests,
 }
 
 impl Unit {

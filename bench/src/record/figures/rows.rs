@@ -6,7 +6,7 @@ use haltkick_vmm::{ByActivity, Costs, Engine, Known, Sched, Unknown};
 
 use super::Better::{Less, More};
 use super::Center::{Median, Most};
-use super::Shown::{Always, IfAny, InReport, OfWindows, OfWork};
+use super::Shown::{Always, IfAny, InReport, OfAllGuests, OfWindows, OfWork};
 use super::times::{Times, median};
 use super::{Figure, Members, OfOurs, Source, Unit};
 
@@ -435,12 +435,20 @@ pub(crate) static FIGURES: &[Figure] = &[
     })
     .better(Less),
     // Figures of all guests of a run, which a summary puts together.
-    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.").estimated(More),
-    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.").estimated(More),
-    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.").estimated(More),
+    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.")
+        .estimated(More)
+        .column("all guests", OfAllGuests, "")
+        .with_interval(),
+    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.")
+        .estimated(More)
+        .column("slowest guest", OfAllGuests, ""),
+    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.")
+        .estimated(More)
+        .column("slowest vCPU", OfAllGuests, ""),
     other(OF_ALL_GUESTS[3], Unit::Nanoseconds, "99th percentile of the waits in the guest of each run where it is longest.")
         .estimated(Less)
-        .needs_lock(),
+        .needs_lock()
+        .column("p99", OfAllGuests, ""),
 ];
 
 fn unmeasured() -> Unknown {

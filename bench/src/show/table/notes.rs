@@ -182,9 +182,6 @@ pub(super) fn signs(summary: &Summary, columns: &[String]) -> Vec<String> {
 
 /// A line for each sign and column that needs one.
 fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
-    if !summary.together.is_empty() {
-        return vec![];
-    }
     let rows = arms(summary);
     let any = |is: &dyn Fn(&Row) -> bool| rows.iter().any(|row| is(row));
     let mut lines = Vec::new();
