@@ -289,53 +289,41 @@ fn outliers(summary: &Summary, records: &[Record]) -> Finding {
 
 /// Other load during all runs of an experiment together. Hundreds of runs can show noise that one short run cannot tell
 /// from a tick.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(crate) struct Overall {
-    /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
-    pub(crate) others_share: Option<f64>,
-    /// Taken by the outer host, likewise.
-    pub(crate) steal_share: Option<f64>,
-    /// Share of their lives that the runs' threads were ready and had no pCPU because others used it.
-    pub(crate) run_delay_share: Option<f64>,
+pub(super) fn over_all(records: &[Record]) -> Noise {
+    // Guests of one run have the noise in common.
+    let runs: BTreeMap<&str, &Noise> =
+        records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
+    let mean = |share: fn(&Noise) -> Option<f64>| {
+        let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
+        let (taken, whole) =
+            shares.fold((0.0, 0.0), |(taken, whole), (share, of)| (taken + share * of, whole + of));
+        (whole > 0.0).then(|| taken / whole)
+    };
+    Noise {
+        others_share: mean(|noise| noise.others_share),
+        steal_share: mean(|noise| noise.steal_share),
+        of_ns: runs.values().map(|noise| noise.of_ns).fold(0, u64::saturating_add),
+        run_delay_share: mean(|noise| noise.run_delay_share),
+        stopped_share: mean(|noise| noise.stopped_share),
+    }
 }
 
-impl Overall {
-    pub(crate) fn of(records: &[Record]) -> Self {
-        // Guests of one run have the noise in common.
-        let runs: BTreeMap<&str, &Noise> =
-            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
-        let mean = |share: fn(&Noise) -> Option<f64>| {
-            let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
-            let (taken, whole) =
-                shares.fold((0.0, 0.0), |(taken, whole), (share, of)| (taken + share * of, whole + of));
-            (whole > 0.0).then(|| taken / whole)
-        };
-        Self {
-            others_share: mean(|noise| noise.others_share),
-            steal_share: mean(|noise| noise.steal_share),
-            run_delay_share: mean(|noise| noise.run_delay_share),
-        }
-    }
-
-    /// Returns warnings about the time lost to others over the whole experiment, where it is more than single runs may
-    /// lose.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let checks = [
-            ("other processes used", self.others_share, OTHERS_SHARE_LIMIT),
-            ("the runs' threads waited for others during", self.run_delay_share, OTHERS_SHARE_LIMIT),
-            ("the outer host took", self.steal_share, STEAL_SHARE_LIMIT),
-        ];
-        let above = checks.into_iter().filter_map(|(what, share, limit)| {
-            let percent = percent(share.filter(|share| *share > limit)?);
-            Some(format!(
-                "{what} {percent} of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
-                 of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
-                 and --set engine=sim needs none"
-            ))
-        });
-        above.collect()
-    }
+/// Warnings about the time lost to others over the whole experiment, where it is more than single runs may lose.
+pub(super) fn lost_time(noise: &Noise) -> Vec<String> {
+    let checks = [
+        ("other processes used", noise.others_share, OTHERS_SHARE_LIMIT),
+        ("the runs' threads waited for others during", noise.run_delay_share, OTHERS_SHARE_LIMIT),
+        ("the outer host took", noise.steal_share, STEAL_SHARE_LIMIT),
+    ];
+    let above = checks.into_iter().filter_map(|(what, share, limit)| {
+        let percent = percent(share.filter(|share| *share > limit)?);
+        Some(format!(
+            "{what} {percent} of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
+             of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
+             and --set engine=sim needs none"
+        ))
+    });
+    above.collect()
 }
 
 #[cfg(test)]

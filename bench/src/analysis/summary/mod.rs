@@ -16,11 +16,12 @@ use crate::analysis::consistency;
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
+use crate::host::noise::Noise;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
 use crate::record::place::{LOCK_FREE, Place, Role};
 
-pub(crate) use checks::{Check, CheckOutcome, Overall};
+pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{are_too_many, comparison, corrected};
 pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
@@ -78,7 +79,7 @@ pub(crate) struct Summary {
     pub(crate) checks: Vec<Check>,
     /// Other load meanwhile, over all runs together.
     #[serde(default)]
-    pub(crate) noise: Overall,
+    pub(crate) noise: Noise,
     /// Warnings about the figures.
     pub(crate) warnings: Vec<String>,
 }
@@ -186,7 +187,7 @@ impl Summary {
             control: control(outline, placed),
             calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
             checks: vec![],
-            noise: Overall::of(records),
+            noise: checks::over_all(records),
             warnings: vec![],
         };
         summary.published = published::published(&summary, records);
@@ -298,7 +299,7 @@ fn calibration(records: &[Record]) -> Vec<(String, f64)> {
 /// Returns the findings of the checks, and other facts that a reader must know.
 fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
-    warnings.extend(summary.noise.warnings());
+    warnings.extend(checks::lost_time(&summary.noise));
     warnings.extend(consistency::warnings(&summary.outline, records));
     let failed =
         summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed && !check.is_told());

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::machines::Machine;
 use serde::{Deserialize, Serialize};
+use statrs::statistics::Statistics as _;
 
 use super::compared::{Placed, comparisons, settings};
 use super::{Comparison, Setting, Summary};
@@ -126,11 +127,8 @@ fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
 
 /// Pearson's; 0 where one does not vary.
 fn correlation(xs: &[f64], ys: &[f64]) -> f64 {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (x, y) = (mean(xs), mean(ys));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| xs.iter().zip(ys).map(|(a, b)| of(a - x, b - y)).sum::<f64>();
-    let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
-    if spread > 0.0 { sum(&|a, b| a * b) / spread } else { 0.0 }
+    let spread = xs.std_dev() * ys.std_dev();
+    if spread > 0.0 { xs.covariance(ys) / spread } else { 0.0 }
 }
 
 const KEY: &str = "machine";
