@@ -20,6 +20,9 @@ pub(super) struct Pair {
     pub(super) is_valid: bool,
 }
 
+/// Setting, arm, and whether it is the second half of the A/A pair.
+type Cell<'a> = (&'a Setting, &'a str, bool);
+
 /// Records by setting, arm, role and block.
 pub(super) struct Placed<'a> {
     pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
@@ -73,24 +76,17 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// Pairs of `arm` over `baseline`, one for each block that has both on one host. With `of_control` the arm's runs are those of the
-    /// A/A pair's second half.
+    /// Pairs of the first cell's runs over the second's, one for each block that has both on one host.
     ///
     /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
-    pub(super) fn pairs(
-        &self,
-        measure: &Measure,
-        setting: &Setting,
-        arm: &str,
-        baseline: &str,
-        of_control: bool,
-    ) -> Vec<Pair> {
-        let run = |(block, record): (u32, &Record)| {
-            let pass = (block, record.host.identity());
-            (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
-        };
-        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> =
-            self.of(setting, baseline, false).map(run).collect();
+    pub(super) fn pairs(&self, measure: &Measure, cells: [Cell<'_>; 2]) -> Vec<Pair> {
+        let [above, below] = cells.map(|(setting, arm, control)| {
+            let run = |(block, record): (u32, &Record)| {
+                let pass = (block, record.host.identity());
+                (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
+            };
+            self.of(setting, arm, control).map(run).collect::<BTreeMap<_, _>>()
+        });
         let limit = measure.neighbours_limit();
         let are_alike = |(above, below): (f64, f64)| {
             above.max(below) <= limit && (above - below).abs() <= OTHERS_SHARE_LIMIT
@@ -101,7 +97,7 @@ impl<'a> Placed<'a> {
             let is_valid = ratio.is_some() && share.zip(baseline_share).is_some_and(are_alike);
             Some(Pair { ratio, is_valid })
         };
-        self.of(setting, arm, of_control).map(run).filter_map(pair).collect()
+        above.into_iter().filter_map(pair).collect()
     }
 }
 
@@ -125,7 +121,8 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 /// All comparisons at all settings, with words that are corrected for the number of settings.
 pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
-        let pairs = placed.pairs(&asked.of, setting, &asked.arm, &asked.baseline, false);
+        let pairs =
+            placed.pairs(&asked.of, [&asked.arm, &asked.baseline].map(|arm| (setting, arm.as_str(), false)));
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
     let at_all = |asked| settings.iter().filter_map(move |it| at(asked, it));
@@ -192,7 +189,8 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     // Kernels have no throughput: the headline says what they are compared by.
     let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
     let of = headline.cloned().unwrap_or_default();
-    let pairs = placed.pairs(&of, &control.setting, &control.arm, &control.arm, true);
+    let pairs =
+        placed.pairs(&of, [true, false].map(|second| (&control.setting, control.arm.as_str(), second)));
     let arm = || control.arm.clone();
     let asked = OutlineComparison { of, name: "A/A".into(), arm: arm(), baseline: arm() };
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
@@ -207,7 +205,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
     let trials = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
-        let pairs = placed.pairs(of, setting, arm, baseline, false);
+        let pairs = placed.pairs(of, [arm, baseline].map(|arm| (setting, arm.as_str(), false)));
         // With what counting tells: the ratios alone would have intervals without it.
         let rates: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
         let verdicts: Vec<Verdict> = rates

@@ -190,7 +190,7 @@ impl Summary {
             noise: checks::over_all(records),
             warnings: vec![],
         };
-        summary.published = published::published(&summary, records);
+        summary.published = published::published(&summary, placed);
         summary.checks = checks::checks(&summary, records);
         summary.warnings = warnings(&summary, records);
         summary

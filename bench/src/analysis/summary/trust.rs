@@ -15,7 +15,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     let settings = settings(outline, &placed);
     if let Some(OutlineComparison { of, name, arm, baseline }) = outline.comparisons.first() {
         let are_valid = |setting: &Setting| {
-            let pairs = placed.pairs(of, setting, arm, baseline, false);
+            let pairs = placed.pairs(of, [arm, baseline].map(|arm| (setting, arm.as_str(), false)));
             pairs.iter().map(|pair| pair.is_valid).collect()
         };
         let what = format!("the headline comparison '{name}'");
