@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{
-    Accelerator, Engine, Known, LinuxOutcome, OurGuest, Outcome, PreemptedSource, Ring, Run, Sched,
-};
+use haltkick_vmm::{Accelerator, Engine, Known, LinuxOutcome, OurGuest, Outcome, Ring, Run, Sched};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -238,7 +236,7 @@ static ROWS: &[Row] = &[
     (
         "preempted_flag",
         "Writer of the `preempted` flag: \"vmm\", \"kvm\" or \"bpf\"; null if it is not written.",
-        |it| it.outcome.preempted_source.clone().map(|source| flag_writer(source).into()),
+        |it| it.outcome.preempted_source.clone().map(|source| format!("{source:?}").to_lowercase().into()),
     ),
 ];
 
@@ -246,12 +244,4 @@ static ROWS: &[Row] = &[
 fn beside(asked: OurGuest<'_>) -> Vec<String> {
     let others = asked.run.guests.iter().skip(1).filter(|_| asked.index == 0);
     others.map(|guest| guest.name.clone()).collect()
-}
-
-fn flag_writer(source: PreemptedSource) -> &'static str {
-    match source {
-        PreemptedSource::Vmm => "vmm",
-        PreemptedSource::Kvm => "kvm",
-        PreemptedSource::Bpf => "bpf",
-    }
 }

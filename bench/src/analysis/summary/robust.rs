@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use statrs::statistics::Statistics as _;
 
 use super::compared::{Placed, comparisons, settings};
-use super::{Comparison, Setting, Summary};
+use super::{Comparison, Summary};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
@@ -169,6 +169,11 @@ pub(super) fn tell(summary: &mut Summary, outline: &Outline, records: &[Record],
     }
 }
 
+/// The settings but for the machine.
+fn others(comparison: &Comparison) -> impl Iterator<Item = (&String, &String)> {
+    comparison.setting.iter().filter(|(key, _)| *key != KEY)
+}
+
 fn of_comparison(
     comparison: &Comparison,
     outline: &Outline,
@@ -178,15 +183,9 @@ fn of_comparison(
     let name = comparison.setting.get(KEY)?;
     let values = outline.axes.iter().filter(|axis| axis.key == KEY).flat_map(|axis| &axis.values);
     let asked = values.filter(|value| of_likes(value) == Some(name)).count();
-    let without = |setting: &Setting| {
-        let mut setting = setting.clone();
-        setting.remove(KEY).map(|machine| (machine, setting))
-    };
-    let (_, rest) = without(&comparison.setting)?;
     let is_of_it = |like: &&Comparison| {
-        let at = without(&like.setting);
-        like.name == comparison.name
-            && at.is_some_and(|(machine, setting)| of_likes(&machine) == Some(name) && setting == rest)
+        let machine = like.setting.get(KEY).and_then(|machine| of_likes(machine));
+        like.name == comparison.name && machine == Some(name.as_str()) && others(like).eq(others(comparison))
     };
     let point = |it: &Comparison| {
         let machine = machines.get(it.setting.get(KEY)?.as_str())?;
