@@ -88,9 +88,8 @@ impl Estimate {
             return None;
         }
         let share = events as f64 / occasions as f64;
-        let (low, high) = share_interval(events as usize, occasions as usize);
-        let interval = Interval { low, high, method: Method::Wilson };
-        Some(Self { n: runs, median: share, hodges_lehmann: share, interval: Some(interval) })
+        let interval = Some(share_interval(events as usize, occasions as usize));
+        Some(Self { n: runs, median: share, hodges_lehmann: share, interval })
     }
 
     /// Estimates the ratio of two groups of positive values that are not paired.
@@ -144,17 +143,17 @@ pub(crate) fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
 }
 
 /// The 95 % interval for the share that `found` of `trials` is of: Wilson's score interval (1927).
-pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
-    let z = half_normal();
+pub(crate) fn share_interval(found: usize, trials: usize) -> Interval {
+    let (z, method) = (half_normal(), Method::Wilson);
     if trials == 0 {
-        return (0.0, 1.0);
+        return Interval { low: 0.0, high: 1.0, method };
     }
     let n = trials as f64;
     let share = found as f64 / n;
     let centre = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
     let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
     // It contains the share, but for rounding.
-    ((centre - half).clamp(0.0, share), (centre + half).clamp(share, 1.0))
+    Interval { low: (centre - half).clamp(0.0, share), high: (centre + half).clamp(share, 1.0), method }
 }
 
 /// The 95 % interval for the centre of `values`.
@@ -424,11 +423,12 @@ mod tests {
             assert!(0.0 <= low && low <= share && share <= high && high <= 1.0, "{events}: {low} to {high}");
             assert!(high - low < 0.002, "{events}: {low} to {high}");
         }
-        assert_eq!((Estimate::of_count(0, 0, 6), share_interval(0, 0)), (None, (0.0, 1.0)));
+        let Interval { low, high, .. } = share_interval(0, 0);
+        assert_eq!((Estimate::of_count(0, 0, 6), low, high), (None, 0.0, 1.0));
         // statsmodels.stats.proportion.proportion_confint(k, n, method="wilson")
         for (found, trials, low, high) in [(8, 200, 0.020_41, 0.076_93), (90, 100, 0.825_63, 0.944_77)] {
             let interval = share_interval(found, trials);
-            assert!((interval.0 - low).abs() < 1e-4 && (interval.1 - high).abs() < 1e-4, "{interval:?}");
+            assert!((interval.low - low).abs().max((interval.high - high).abs()) < 1e-4, "{interval:?}");
         }
     }
 

@@ -214,7 +214,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
             .collect();
         let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
         let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        let (share_low, share_high) = statistics::share_interval(faster + slower, verdicts.len());
+        let interval = statistics::share_interval(faster + slower, verdicts.len());
         Trials {
             name: comparison.name.clone(),
             setting: setting.clone(),
@@ -223,8 +223,8 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
             faster,
             slower,
             share: (faster + slower) as f64 / verdicts.len().max(1) as f64,
-            share_low,
-            share_high,
+            share_low: interval.low,
+            share_high: interval.high,
         }
     };
     comparisons.iter().map(trials).collect()

@@ -19,7 +19,7 @@ use crate::experiment::outline::Outline;
 use crate::host::noise::Noise;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
-use crate::record::place::{LOCK_FREE, Place, Role};
+use crate::record::place::{LOCK_FREE, Role};
 
 pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{are_too_many, comparison, corrected};
@@ -275,25 +275,19 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
 
 /// Host of each lock-free run, and its throughput over the median of its cell there.
 fn calibration(records: &[Record]) -> Vec<(String, f64)> {
-    let mut ideals: Vec<(&Place, String, f64)> = records
-        .iter()
-        .filter_map(|record| {
-            Some((record.place.as_ref()?, record.host.identity(), record.figure(THROUGHPUT)?))
-        })
-        .filter(|(place, ..)| place.role == Role::Ideal)
-        .collect();
-    ideals.sort_by_key(|(place, ..)| place.order_index);
-    let mut of_cells: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-    for (place, host, speed) in &ideals {
-        of_cells.entry((place.cell_id.as_str(), host.as_str())).or_default().push(*speed);
-    }
-    let medians: BTreeMap<(&str, &str), f64> =
-        of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
-    let over_usual = |(place, host, speed): &(&Place, String, f64)| {
-        let usual = medians[&(place.cell_id.as_str(), host.as_str())];
-        (usual > 0.0).then(|| (host.clone(), speed / usual))
+    let ideal = |record: &Record| {
+        let place = record.place.as_ref().filter(|place| place.role == Role::Ideal)?;
+        let cell = (record.host.identity(), place.cell_id.clone());
+        Some((place.order_index, cell, record.figure(THROUGHPUT)?))
     };
-    ideals.iter().filter_map(over_usual).collect()
+    let mut ideals: Vec<(u64, (String, String), f64)> = records.iter().filter_map(ideal).collect();
+    ideals.sort_by_key(|(index, ..)| *index);
+    let mut of_cells: BTreeMap<&(String, String), Vec<f64>> = BTreeMap::new();
+    ideals.iter().for_each(|(_, cell, speed)| of_cells.entry(cell).or_default().push(*speed));
+    let usual: BTreeMap<_, f64> =
+        of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
+    let known = ideals.iter().filter(|(_, cell, _)| usual[cell] > 0.0);
+    known.map(|(_, cell, speed)| (cell.0.clone(), speed / usual[cell])).collect()
 }
 
 /// Returns the findings of the checks, and other facts that a reader must know.

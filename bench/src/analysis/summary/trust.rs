@@ -157,15 +157,4 @@ mod tests {
             assert_ne!(lost(&plan.outline, &records), [""; 0], "{of}: for another reason");
         }
     }
-
-    #[test]
-    fn a_headline_of_which_nothing_was_measured_is_not_to_be_trusted() {
-        let compared = sketch().compared().plan(2);
-        let mut records = World::new(1).records(&compared);
-        records.retain(|record| record.placed().arm != "a");
-        let expected = "the headline comparison 'b/a' has no pairs: nothing is known of it";
-        assert_eq!(lost(&compared.outline, &records), [expected]);
-        let without = sketch().plan(2);
-        assert_eq!(lost(&without.outline, &records), ["arm 'a' has no runs: nothing is known of it"]);
-    }
 }
