@@ -13,9 +13,8 @@
 
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::analysis::pairs::Pairs;
 use crate::analysis::statistics::{
-    Estimate, Interval, RankSum, Verdict, half_normal, logs_over, mean_and_squares,
+    Estimate, Interval, Pairs, RankSum, Verdict, half_normal, logs_over, mean_and_squares,
 };
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
@@ -144,12 +143,8 @@ pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
 /// Half the width that the interval of `earlier` would have with `blocks` blocks, as a share of the ratio. None without an
 /// interval on either side.
 pub(crate) fn smallest_difference(earlier: &Estimate, blocks: u32) -> Option<f64> {
-    let scatter = log_half_width(earlier.interval?) / of_normal(earlier.n)?;
+    let scatter = earlier.interval?.log_half_width() / of_normal(earlier.n)?;
     Some((scatter * of_normal(blocks as usize)?).exp() - 1.0)
-}
-
-fn log_half_width(Interval { low, high, .. }: Interval) -> f64 {
-    (high / low).ln() / 2.0
 }
 
 /// Half the width of the interval of `n` standard normal values at their expected ranks.
@@ -157,7 +152,7 @@ fn of_normal(n: usize) -> Option<f64> {
     let at_rank =
         |rank: usize| Normal::standard().inverse_cdf((rank as f64 - 0.375) / (n as f64 + 0.25)).exp();
     let values: Vec<f64> = (1..=n).map(at_rank).collect();
-    Estimate::of_positive(&values)?.interval.map(log_half_width)
+    Estimate::of_positive(&values)?.interval.map(Interval::log_half_width)
 }
 
 #[cfg(test)]

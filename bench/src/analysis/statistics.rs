@@ -10,7 +10,6 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use super::pairs::Pairs;
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
@@ -55,6 +54,13 @@ pub(crate) enum Method {
     RankSum,
     /// Wilson's score interval of a share, over all runs together.
     Wilson,
+}
+
+impl Interval {
+    /// Half its width, of logarithms.
+    pub(crate) fn log_half_width(self) -> f64 {
+        (self.high / self.low).ln() / 2.0
+    }
 }
 
 impl Estimate {
@@ -132,7 +138,7 @@ impl Estimate {
 
     /// Half the interval's width as a share of the estimate: the `x` of "+- x %".
     pub(crate) fn half_width(&self) -> Option<f64> {
-        self.interval.map(|interval| ((interval.high / interval.low).sqrt()) - 1.0)
+        self.interval.map(|interval| interval.log_half_width().exp() - 1.0)
     }
 }
 
@@ -181,7 +187,7 @@ pub(crate) fn half_normal() -> f64 {
 
 /// Distribution of a rank sum, from 0, where there is no difference.
 pub(crate) enum RankSum {
-    /// Probability of each sum.
+    /// Chance of each sum, or a smaller one.
     Exact(Vec<f64>),
     /// The normal distribution in their place, for groups so large that counting takes long and changes no digit.
     Normal(Normal),
@@ -192,7 +198,7 @@ impl RankSum {
     pub(crate) fn of_signs(n: usize) -> Self {
         const MOST: usize = 60;
         if n <= MOST {
-            return Self::Exact(signed_rank_distribution(n));
+            return Self::exact(&signed_rank_distribution(n));
         }
         let n = n as f64;
         Self::normal(n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
@@ -204,10 +210,19 @@ impl RankSum {
         const MOST: usize = 40;
         const MOST_PAIRS: usize = 1_000_000;
         if m.min(n) <= MOST && m.saturating_mul(n) <= MOST_PAIRS {
-            return Self::Exact(rank_sum_distribution(m, n));
+            return Self::exact(&rank_sum_distribution(m, n));
         }
         let (m, n) = (m as f64, n as f64);
         Self::normal(m * n / 2.0, m * n * (m + n + 1.0) / 12.0)
+    }
+
+    fn exact(probabilities: &[f64]) -> Self {
+        let mut at_most = 0.0;
+        let cumulated = probabilities.iter().map(|probability| {
+            at_most += probability;
+            at_most
+        });
+        Self::Exact(cumulated.collect())
     }
 
     fn normal(mean: f64, variance: f64) -> Self {
@@ -217,14 +232,7 @@ impl RankSum {
     /// How many sums at one end have a probability of at most [`TAIL`] together; none if one has more.
     fn cut(&self) -> Option<usize> {
         let cut = match self {
-            Self::Exact(distribution) => {
-                let mut tail = 0.0;
-                let is_outside = |probability: &&f64| {
-                    tail += **probability;
-                    tail <= TAIL
-                };
-                distribution.iter().take_while(is_outside).count()
-            }
+            Self::Exact(at_most) => at_most.partition_point(|tail| *tail <= TAIL),
             Self::Normal(normal) => normal.inverse_cdf(TAIL).floor() as usize,
         };
         Some(cut).filter(|cut| *cut > 0)
@@ -233,7 +241,7 @@ impl RankSum {
     /// Chance of a sum of at most `sum`.
     pub(crate) fn at_most(&self, sum: usize) -> f64 {
         match self {
-            Self::Exact(distribution) => distribution.iter().take(sum + 1).sum(),
+            Self::Exact(at_most) => at_most.get(sum).copied().unwrap_or(1.0),
             Self::Normal(normal) => normal.cdf(sum as f64 + 0.5),
         }
     }
@@ -274,6 +282,87 @@ fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     }
     let all: f64 = orders.iter().sum();
     orders.iter().map(|orders| orders / all).collect()
+}
+
+/// Order statistics of pairs of values: the sums of a value of one group and one of another, or of the same group. The pairs are counted
+/// and never made: their number grows with the square of the blocks.
+pub(crate) struct Pairs {
+    /// Ascending, as is the other group.
+    group: Vec<f64>,
+    /// `None`: the same group, of which each pair counts once, and each value has one with itself.
+    other: Option<Vec<f64>>,
+}
+
+impl Pairs {
+    /// Means of all pairs of some values, each value with itself included (Walsh averages).
+    pub(crate) fn averages(values: &[f64]) -> Self {
+        Self { group: sorted(values.iter().map(|value| value / 2.0)), other: None }
+    }
+
+    /// Differences between each value of one group and each of another.
+    pub(crate) fn differences(above: &[f64], below: &[f64]) -> Self {
+        let negative = below.iter().map(|value| -value);
+        Self { group: sorted(above.iter().copied()), other: Some(sorted(negative)) }
+    }
+
+    /// Number of figures, at least one.
+    pub(crate) fn count(&self) -> usize {
+        self.not_above(f64::INFINITY)
+    }
+
+    /// Number of figures that are at most `bound`.
+    pub(crate) fn not_above(&self, bound: f64) -> usize {
+        let other = self.other.as_ref().unwrap_or(&self.group);
+        let (mut count, mut end) = (0, other.len());
+        for value in &self.group {
+            // The larger one value, the fewer others go with it.
+            while end > 0 && value + other[end - 1] > bound {
+                end -= 1;
+            }
+            count += end;
+        }
+        let with_itself = self.group.partition_point(|value| value + value <= bound);
+        if self.other.is_some() { count } else { (count + with_itself) / 2 }
+    }
+
+    /// The figure with this rank, from 0 for the least.
+    pub(crate) fn ranked(&self, rank: usize) -> f64 {
+        let [mut low, mut high] = [f64::NEG_INFINITY, f64::INFINITY].map(key);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.not_above(of_key(middle)) > rank {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        // Not -0, which is the same number with an earlier key.
+        of_key(low) + 0.0
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let count = self.count();
+        f64::midpoint(self.ranked((count - 1) / 2), self.ranked(count / 2))
+    }
+}
+
+/// The place of the sign in a number, which the numbers of [`key`] have the other way round.
+const SIGN: u64 = 1 << 63;
+
+/// Number in the order of `f64::total_cmp`.
+fn key(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+fn of_key(key: u64) -> f64 {
+    f64::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
+}
+
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 /// The mean of values, and the sum of their squared distances from it.
@@ -381,6 +470,8 @@ pub(crate) fn drift(series: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
+
     use super::*;
     use crate::measure::synthetic::{Scatter, Shape};
 
@@ -492,5 +583,44 @@ mod tests {
     fn the_far_value_is_the_outlier() {
         assert_eq!(outliers(&[10.0, 10.1, 9.9, 14.0, 10.05, 9.95]), [3]);
         assert_eq!(outliers(&[10.0, 10.1, 9.9, 10.2, 10.05, 9.95]), [0; 0]);
+    }
+
+    /// Every rank, against the figures themselves.
+    fn check(pairs: &Pairs, mut figures: Vec<f64>) {
+        figures.sort_by(f64::total_cmp);
+        assert_eq!(pairs.count(), figures.len());
+        for (rank, figure) in figures.iter().enumerate() {
+            assert_eq!(pairs.ranked(rank), *figure, "{rank} of {figures:?}");
+        }
+        for bound in [-1.0, 0.0, 0.25, 3.0] {
+            let below = figures.iter().filter(|figure| **figure <= bound).count();
+            assert_eq!(pairs.not_above(bound), below, "{bound} in {figures:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_pairs_themselves() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for n in 1..25 {
+            // Few different values have ties; others differ in their last digits.
+            let mut draw = |steps: u32| f64::from(rng.random_range(0..steps)) / 7.0 - 1.5;
+            for steps in [4, 1_000_000] {
+                let values: Vec<f64> = (0..n).map(|_| draw(steps)).collect();
+                let others: Vec<f64> = (0..n / 2 + 1).map(|_| draw(steps)).collect();
+                let pairs = (0..n).flat_map(|i| (i..n).map(move |j| (i, j)));
+                let averages = pairs.map(|(i, j)| f64::midpoint(values[i], values[j])).collect();
+                check(&Pairs::averages(&values), averages);
+                let differences = values.iter().flat_map(|a| others.iter().map(move |b| a - b)).collect();
+                check(&Pairs::differences(&values, &others), differences);
+            }
+        }
+    }
+
+    /// All pairs of them would take 40 GB.
+    #[test]
+    fn a_hundred_thousand_values_need_no_room_for_their_pairs() {
+        let values: Vec<f64> = (0..100_000).map(f64::from).collect();
+        assert_eq!(Pairs::averages(&values).median(), 49_999.5);
+        assert_eq!(Pairs::differences(&values, &values).median(), 0.0);
     }
 }

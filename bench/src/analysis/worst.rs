@@ -10,9 +10,8 @@ use haltkick_vmm::LOCK_SOURCES;
 use haltkick_vmm::worst::{Effect, Occurrence};
 use serde::Serialize;
 
-use crate::analysis::pairs::sorted;
 use crate::analysis::significance::{LEVEL, holm, p_of_mean};
-use crate::analysis::statistics::{Estimate, mean_and_squares, median};
+use crate::analysis::statistics::{Estimate, mean_and_squares, median, sorted};
 
 /// The situation in which a vCPU comes to an instruction.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]

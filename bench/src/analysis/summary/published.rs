@@ -258,8 +258,7 @@ impl Agreement {
 
 /// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.
 fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> {
-    let half = (interval.high / interval.low).ln() / 2.0;
-    let needed = blocks as f64 * (half / wanted).powi(2);
+    let needed = blocks as f64 * (interval.log_half_width() / wanted).powi(2);
     // The margin is inside the interval, so that it takes more than there are.
     (needed.is_finite() && needed <= MOST_BLOCKS).then(|| (needed.ceil() as u32).max(blocks as u32 + 1))
 }

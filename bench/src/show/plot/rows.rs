@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::chart::{Axes, Curve, Key, YAxis, of_shade};
 use super::{Data, Picture, Setting, series};
-use crate::analysis::pairs::sorted;
-use crate::analysis::statistics::Estimate;
+use crate::analysis::statistics::{Estimate, sorted};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
