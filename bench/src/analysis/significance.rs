@@ -163,9 +163,9 @@ mod tests {
     use crate::analysis::statistics::median;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
-    use crate::experiment::plan::Plan;
+    use crate::experiment::plan::{Plan, Point};
     use crate::experiment::{BUILT_IN, Experiment, Source};
-    use crate::measure::synthetic::{Scatter, Shape, planned};
+    use crate::measure::synthetic::{Scatter, Shape, built_in, planned};
     use crate::record::place::{BESIDE, Role};
     use crate::settings::machines::is_like;
     use crate::settings::rounds;
@@ -257,29 +257,19 @@ mod tests {
         assert_eq!(regressed(&[Some(0.024)]), [0]);
     }
 
-    /// The plans of all built-in experiments and of `haltkick answer`, whole and quick, on two CPUs.
-    fn built_in_plans() -> impl Iterator<Item = (String, Experiment, Plan)> {
-        let answer = ("answer-pv", include_str!("../commands/answer_pv.toml"));
-        let profiles = BUILT_IN.into_iter().chain([answer]).flat_map(|it| [(it, false), (it, true)]);
-        profiles.map(|((name, text), quick)| {
-            let source = Source { origin: name.into(), text: text.into() };
-            let mut experiment = Experiment::parse(source).unwrap();
-            experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
-            let plan = planned(&experiment).unwrap();
-            (format!("{name}{}", if quick { " --quick" } else { "" }), experiment, plan)
-        })
-    }
-
     /// Settings of the comparison that has the most, without those of machines that are like another.
     fn most_settings(plan: &Plan) -> usize {
-        let at = |name: &str| -> Vec<_> {
+        let has = |point: &Point, name: &str| {
             let arm = name.split(BESIDE).next();
-            let cells = plan.cells().filter(|cell| cell.role == Role::Arm && Some(&*cell.arm) == arm);
-            cells.map(|cell| &cell.setting).filter(|it| !it.values().any(|value| is_like(value))).collect()
+            point.arms.iter().any(|cell| cell.role == Role::Arm && Some(&*cell.arm) == arm)
+        };
+        let is_own = |point: &&Point| {
+            let mut values = point.arms.iter().flat_map(|cell| cell.setting.values());
+            !values.any(|value| is_like(value))
         };
         let both = |it: &OutlineComparison| {
-            let below = at(&it.baseline);
-            at(&it.arm).into_iter().filter(|setting| below.contains(setting)).count()
+            let own = plan.points.iter().filter(is_own);
+            own.filter(|point| has(point, &it.arm) && has(point, &it.baseline)).count()
         };
         plan.outline.comparisons.iter().map(both).max().unwrap_or(0)
     }
@@ -303,13 +293,18 @@ mod tests {
 
     #[test]
     fn every_built_in_plan_can_decide_and_its_windows_hold_eight_rounds() {
+        let text = include_str!("../commands/answer_pv.toml").into();
+        let answer = Experiment::parse(Source { origin: "answer-pv".into(), text }).unwrap();
+        let all = BUILT_IN.into_iter().map(|(name, _)| built_in(name)).chain([answer]);
         let mut known = BTreeMap::new();
-        for (name, experiment, plan) in built_in_plans() {
+        for (mut experiment, quick) in all.flat_map(|it| [(it.clone(), false), (it, true)]) {
+            experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
+            let (name, plan) = (&experiment.name, planned(&experiment).unwrap());
             let blocks = experiment.trial_blocks.unwrap_or(experiment.blocks);
             let settings = most_settings(&plan);
             let shown = known.entry((blocks, settings)).or_insert_with(|| doublings_shown(blocks, settings));
-            assert!(settings == 0 || *shown >= 0.95, "{name}: {blocks} at {settings} settings: {shown}");
-            assert_eq!(rounds::too_few(plan.cells().map(|cell| &cell.run)), None, "{name}");
+            assert!(settings == 0 || *shown >= 0.95, "{name} {quick}: {blocks} at {settings}: {shown}");
+            assert_eq!(rounds::too_few(plan.cells().map(|cell| &cell.run)), None, "{name} {quick}");
         }
     }
 
