@@ -168,6 +168,13 @@ impl Record {
         }
     }
 
+    /// All figures with their names, and of a Linux guest the events of its locks.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, Option<f64>)> {
+        let events = self.lock_events.iter().filter(move |_| self.is_linux());
+        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), count));
+        self.figures.iter().map(|(name, value)| (name.to_owned(), value)).chain(events)
+    }
+
     /// A figure; 0 where there is none.
     pub(crate) fn amount(&self, name: &str) -> f64 {
         self.figure(name).unwrap_or_default()

@@ -161,17 +161,14 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
 }
 
 fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for (_, record) in records {
-        let is_told = |name: &str| {
-            record.units.contains_key(name) || Figure::find(name).is_some_and(|row| row.center.is_some())
-        };
-        names.extend(
-            record.figures.iter().map(|(name, _)| name).filter(|name| is_told(name)).map(String::from),
-        );
-        let events = record.lock_events.iter().filter(|_| record.is_linux());
-        names.extend(events.map(|(name, _)| format!("{LOCK_EVENT}{name}")));
-    }
+    let is_told = |record: &Record, name: &str| {
+        let is_printed = record.units.contains_key(name) || name.starts_with(LOCK_EVENT);
+        is_printed || Figure::find(name).is_some_and(|row| row.center.is_some())
+    };
+    let names = records.iter().flat_map(|(_, record)| {
+        record.named().map(|(name, _)| name).filter(move |name| is_told(record, name))
+    });
+    let names: BTreeSet<String> = names.collect();
     names.into_iter().filter_map(|name| figure(&name, records).map(|it| (name, it))).collect()
 }
 
