@@ -1,17 +1,16 @@
-//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, pairs that are
-//! not pairs, several hosts. Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures
+//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, several hosts. Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures
 //! they are compared, and which changes are a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::experiment::measure::Measure;
-use crate::experiment::outline::{Outline, OutlineComparison};
+use crate::experiment::outline::Outline;
 use crate::host::noise::BUSY_NEIGHBOUR;
 use crate::record::Record;
 use crate::record::figures::Better;
 use crate::record::place::{Place, Role};
 
-pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
+pub(crate) fn warnings(records: &[Record]) -> Vec<String> {
     let hosts: BTreeSet<String> = records.iter().map(|record| record.host.identity()).collect();
     let mut warnings = Vec::new();
     let twice = repeated(records);
@@ -26,12 +25,6 @@ pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
             "records come from {} hosts: a ratio is made of runs of one host, a level mixes them",
             hosts.len()
         ));
-        let torn = torn_pairs(outline, records);
-        if torn > 0 {
-            warnings.push(format!(
-                "{torn} pairs have their runs on different hosts and are left out: run all cells of a block on one host"
-            ));
-        }
     }
     warnings
 }
@@ -46,27 +39,6 @@ fn repeated(records: &[Record]) -> Vec<String> {
     }
     let twice = runs.into_iter().filter(|(_, ids)| ids.len() > 1);
     twice.map(|((_, cell, block), _)| format!("{cell} in block {block}")).collect()
-}
-
-/// Pairs of compared arms that one block has both of, but on different hosts.
-fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
-    type Where<'a> = (&'a BTreeMap<String, String>, u32, &'a str);
-    let mut hosts: BTreeMap<Where<'_>, BTreeSet<String>> = BTreeMap::new();
-    for record in records {
-        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Control) else { continue };
-        let run = (&place.setting, place.block, place.arm.as_str());
-        hosts.entry(run).or_default().insert(record.host.identity());
-    }
-    let is_torn = |comparison: &OutlineComparison| {
-        let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
-        let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
-        of_arm
-            .filter(|((setting, block, _), here)| {
-                hosts.get(&(*setting, *block, baseline)).is_some_and(|there| here.is_disjoint(there))
-            })
-            .count()
-    };
-    outline.comparisons.iter().map(is_torn).sum()
 }
 
 /// Warnings that say that the host disturbed the run: another attempt may go better. What lies in the run itself would come
@@ -247,12 +219,12 @@ mod tests {
 
     #[test]
     fn runs_that_are_there_twice_are_reported_and_others_are_not() {
-        let (plan, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
-        assert_eq!(warnings(&plan.outline, &records), [""; 0]);
+        let (_, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
+        assert_eq!(warnings(&records), [""; 0]);
         let mut again = records[1].clone();
         again.run_id = "another".into();
         records.push(again);
-        let warnings = warnings(&plan.outline, &records);
+        let warnings = warnings(&records);
         assert!(warnings[0].starts_with("1 runs are there twice, such as a"), "{warnings:?}");
     }
 

@@ -109,6 +109,18 @@ pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
     settings
 }
 
+/// Pairs of compared arms that one block has both of, but on different hosts.
+pub(super) fn torn_pairs(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> usize {
+    let torn = |asked: &OutlineComparison, setting: &Setting| {
+        let is_torn = |(block, here): &(u32, &Record)| {
+            let there = placed.cells.get(&(setting, asked.baseline.as_str(), false, *block));
+            there.is_some_and(|there| there.host.identity() != here.host.identity())
+        };
+        placed.of(setting, &asked.arm, false).filter(is_torn).count()
+    };
+    outline.comparisons.iter().flat_map(|asked| settings.iter().map(move |it| torn(asked, it))).sum()
+}
+
 /// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
 /// anything at all.
 const BORNE: f64 = 0.29;

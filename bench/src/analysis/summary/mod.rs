@@ -192,7 +192,7 @@ impl Summary {
         };
         summary.published = published::published(&summary, placed);
         summary.checks = checks::checks(&summary, records);
-        summary.warnings = warnings(&summary, records);
+        summary.warnings = warnings(&summary, records, compared::torn_pairs(outline, settings, placed));
         summary
     }
 
@@ -291,10 +291,15 @@ fn calibration(records: &[Record]) -> Vec<(String, f64)> {
 }
 
 /// Returns the findings of the checks, and other facts that a reader must know.
-fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
+fn warnings(summary: &Summary, records: &[Record], torn: usize) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
     warnings.extend(checks::lost_time(&summary.noise));
-    warnings.extend(consistency::warnings(&summary.outline, records));
+    warnings.extend(consistency::warnings(records));
+    if torn > 0 {
+        warnings.push(format!(
+            "{torn} pairs have their runs on different hosts and are left out: run all cells of a block on one host"
+        ));
+    }
     let failed =
         summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed && !check.is_told());
     warnings.extend(failed.map(|check| check.text.clone()));
