@@ -12,10 +12,9 @@
 //! expected ranks (Blom, 1958), so that nothing is random.
 
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+use statrs::statistics::Statistics as _;
 
-use crate::analysis::statistics::{
-    Estimate, Interval, Pairs, RankSum, Verdict, half_normal, logs_over, mean_and_squares,
-};
+use crate::analysis::statistics::{Estimate, Interval, Pairs, RankSum, Verdict, half_normal, logs_over};
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
@@ -40,18 +39,15 @@ pub(crate) fn corrected(settings: &[(Verdict, Option<f64>)]) -> Vec<Verdict> {
 /// a 95 % interval says.
 pub(crate) fn p_of_difference(ratios: &[f64], least_half: f64) -> Option<f64> {
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let (n, (mean, squares)) = (logs.len() as f64, mean_and_squares(&logs));
-    let error = (squares / (n - 1.0) / n).sqrt().max(least_half / half_normal());
-    two_sided(mean / error, n - 1.0)
+    let n = logs.len() as f64;
+    let error = (logs.iter().variance() / n).sqrt().max(least_half / half_normal());
+    two_sided(logs.iter().mean() / error, n - 1.0)
 }
 
 /// Two-sided p-value of two groups that are not paired and have one centre, by Welch's t of their logarithms.
 pub(crate) fn p_of_two_groups(above: &[f64], below: &[f64], least_half: f64) -> Option<f64> {
     let (above, below) = (logs_over(above, 1.0)?, logs_over(below, 1.0)?);
-    let of_group = |logs: &[f64]| {
-        let (n, (mean, squares)) = (logs.len() as f64, mean_and_squares(logs));
-        (mean, squares / (n - 1.0) / n)
-    };
+    let of_group = |logs: &[f64]| (logs.mean(), logs.variance() / logs.len() as f64);
     let ((mean, error), (mean_below, error_below)) = (of_group(&above), of_group(&below));
     let freedom = (error + error_below).powi(2)
         / (error.powi(2) / (above.len() as f64 - 1.0) + error_below.powi(2) / (below.len() as f64 - 1.0));
@@ -88,11 +84,12 @@ pub(crate) fn holm(p_values: &[Option<f64>], level: f64) -> Vec<usize> {
 /// Chance of a mean as large as that of `values`, or larger, if it were really 0: one-sided, Student's; none of fewer than two. That few
 /// values are alike says little: a standard deviation that is known from elsewhere counts as much as [`KNOWN_COUNTS`] more of them.
 pub(crate) fn p_of_mean(values: &[f64], known: Option<f64>) -> Option<f64> {
-    let (n, (mean, squares)) = (values.len() as f64, mean_and_squares(values));
+    let n = values.len() as f64;
     let weight = if known.is_some() { KNOWN_COUNTS } else { 0.0 };
     let freedom = n - 1.0 + weight;
+    let squares = values.variance() * (n - 1.0);
     let variance = (squares + weight * known.unwrap_or(0.0).powi(2)) / freedom;
-    tail(mean / (variance / n).sqrt(), freedom).filter(|_| values.len() > 1)
+    tail(values.mean() / (variance / n).sqrt(), freedom).filter(|_| values.len() > 1)
 }
 
 /// Values that a known standard deviation stands for.

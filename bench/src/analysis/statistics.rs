@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+use statrs::statistics::Statistics as _;
 
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
@@ -365,16 +366,10 @@ pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     sorted
 }
 
-/// The mean of values, and the sum of their squared distances from it.
-pub(crate) fn mean_and_squares(values: &[f64]) -> (f64, f64) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    (mean, values.iter().map(|value| (value - mean).powi(2)).sum())
-}
-
 fn student_t_interval(values: &[f64]) -> Interval {
-    let (n, (mean, squares)) = (values.len() as f64, mean_and_squares(values));
+    let (n, mean) = (values.len() as f64, values.mean());
     let distribution = StudentsT::new(0.0, 1.0, n - 1.0).expect("two values have a degree of freedom");
-    let half = distribution.inverse_cdf(1.0 - TAIL) * (squares / (n - 1.0) / n).sqrt();
+    let half = distribution.inverse_cdf(1.0 - TAIL) * (values.variance() / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use haltkick_vmm::LOCK_SOURCES;
 use haltkick_vmm::worst::{Effect, Occurrence};
 use serde::Serialize;
+use statrs::statistics::Statistics as _;
 
 use crate::analysis::significance::{LEVEL, holm, p_of_mean};
-use crate::analysis::statistics::{Estimate, mean_and_squares, median, sorted};
+use crate::analysis::statistics::{Estimate, median, sorted};
 
 /// The situation in which a vCPU comes to an instruction.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -341,8 +342,7 @@ impl Tries {
     /// Standard deviation of the difference between two exits; none of fewer than two.
     fn noise(&self) -> Option<f64> {
         let losses: Vec<f64> = self.controls.values().map(|(lost, _)| *lost).collect();
-        let (_, squares) = mean_and_squares(&losses);
-        (losses.len() > 1).then(|| (2.0 * squares / (losses.len() as f64 - 1.0)).sqrt())
+        (losses.len() > 1).then(|| (2.0 * losses.iter().variance()).sqrt())
     }
 
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.
