@@ -1,5 +1,6 @@
-//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, several hosts. Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures
-//! they are compared, and which changes are a loss.
+//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, several hosts.
+//! Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures they are compared, and
+//! which changes are a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
