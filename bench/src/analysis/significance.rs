@@ -14,26 +14,12 @@
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 use statrs::statistics::Statistics as _;
 
-use crate::analysis::statistics::{Estimate, Interval, Pairs, RankSum, Verdict, half_normal, logs_over};
+use crate::analysis::statistics::{Estimate, Interval, Pairs, RankSum, half_normal, logs_over};
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
 /// Chance that any difference of one comparison is called one and is none.
-const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
-
-/// The words of one comparison's settings: that of each interval, without the differences that do not withstand the correction.
-/// Each comes with its p-value, by [`p_of_difference`] or [`p_of_two_groups`]; settings that are not valid are not looked at.
-pub(crate) fn corrected(settings: &[(Verdict, Option<f64>)]) -> Vec<Verdict> {
-    let p_value = |(word, p): &(Verdict, Option<f64>)| p.filter(|_| *word != Verdict::NotValid);
-    let p_values: Vec<Option<f64>> = settings.iter().map(p_value).collect();
-    let is_one_of_many = p_values.iter().flatten().count() > 1;
-    let withstand = holm(&p_values, LEVEL_OF_BOTH_SIDES);
-    let word = |(setting, (word, _)): (usize, &(Verdict, Option<f64>))| match word.is_difference() {
-        true if is_one_of_many && !withstand.contains(&setting) => Verdict::NoDifferenceShown,
-        _ => *word,
-    };
-    settings.iter().enumerate().map(word).collect()
-}
+pub(crate) const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
 
 /// Two-sided p-value of ratios whose centre is 1; none of fewer than two. Their mean is never more certain than the least half of
 /// a 95 % interval says.
@@ -280,10 +266,10 @@ mod tests {
             let mut at_setting = || {
                 let ratio = |_| 2.0 * scatter.next(Shape::LogNormal(0.2));
                 let ratios: Vec<f64> = (0..blocks).map(ratio).collect();
-                (Estimate::of_positive(&ratios).unwrap().verdict(), p_of_difference(&ratios, 0.0))
+                p_of_difference(&ratios, 0.0)
             };
-            let each: Vec<_> = (0..settings).map(|_| at_setting()).collect();
-            corrected(&each).into_iter().filter(|verdict| verdict.is_difference()).count()
+            let each: Vec<Option<f64>> = (0..settings).map(|_| at_setting()).collect();
+            holm(&each, LEVEL_OF_BOTH_SIDES).len()
         };
         (0..TRIES).map(of_try).sum::<usize>() as f64 / (TRIES as usize * settings) as f64
     }

@@ -431,10 +431,8 @@ pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     let centre = median(values);
     let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
     let mad = median(&deviations);
-    if mad == 0.0 {
-        return vec![];
-    }
-    (0..values.len()).filter(|i| MAD_OF_STANDARD_NORMAL * deviations[*i] / mad > LIMIT).collect()
+    let is_far = |i: &usize| mad > 0.0 && MAD_OF_STANDARD_NORMAL * deviations[*i] / mad > LIMIT;
+    (0..values.len()).filter(is_far).collect()
 }
 
 /// Fewest values of a series that can drift.

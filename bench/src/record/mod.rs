@@ -361,25 +361,22 @@ pub(crate) struct Timeline {
 }
 
 /// Letters of [`Noted::OFF`].
-pub(crate) const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
+const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
 /// The letter of a vCPU that was never off.
-pub(crate) const NEVER_OFF: char = '.';
+const NEVER_OFF: char = '.';
 
 impl Timeline {
     /// Makes the timeline of all vCPUs, in a window of this length.
     pub(crate) fn new(vcpus: &[&Noted], window_ns: u64) -> Option<Self> {
         let bin_ns = vcpus.first()?.bin_ns();
+        let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / bin_ns).min(9) as u8) as char;
+        let on_pcpu = |vcpu: &&Noted| vcpu.of(Where::Running, window_ns).map(digit).collect::<String>();
         Some(Self {
             bin_ns,
-            on_pcpu: vcpus.iter().map(|vcpu| on_pcpu(vcpu, window_ns)).collect(),
+            on_pcpu: vcpus.iter().map(on_pcpu).collect(),
             off_pcpu: vcpus.iter().map(|vcpu| off_pcpu(vcpu, window_ns)).collect(),
         })
     }
-}
-
-fn on_pcpu(vcpu: &Noted, window_ns: u64) -> String {
-    let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / vcpu.bin_ns()).min(9) as u8) as char;
-    vcpu.of(Where::Running, window_ns).map(digit).collect()
 }
 
 fn off_pcpu(vcpu: &Noted, window_ns: u64) -> String {

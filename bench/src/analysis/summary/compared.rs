@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Comparison, Setting, Trials};
 use crate::analysis::rate::{self, Rate};
-use crate::analysis::significance;
+use crate::analysis::significance::{LEVEL_OF_BOTH_SIDES, holm};
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
@@ -141,19 +141,25 @@ pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Plac
     corrected(outline.comparisons.iter().flat_map(at_all).collect())
 }
 
-/// Comparisons at their settings, each with the p-value of its difference. Those of two arms by one figure, at however many
-/// settings, are corrected together. Every command takes its word for a difference from here.
+/// Comparisons at their settings, each with the p-value of its difference: the word of each interval, without the differences that do
+/// not withstand the correction. Those of two arms by one figure, at however many settings, are corrected together; settings that are not
+/// valid are not looked at. Every command takes its word for a difference from here.
 pub(crate) fn corrected(found: Vec<(Comparison, Option<f64>)>) -> Vec<Comparison> {
+    let (mut comparisons, p_values): (Vec<Comparison>, Vec<Option<f64>>) = found.into_iter().unzip();
     let mut families: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (at, (it, _)) in found.iter().enumerate() {
+    for (at, it) in comparisons.iter().enumerate().filter(|(_, it)| it.verdict != Verdict::NotValid) {
         let family = [it.name.clone(), it.arm.clone(), it.baseline.clone(), String::from(it.of.clone())];
         families.entry(family).or_default().push(at);
     }
-    let evidence: Vec<_> = found.iter().map(|(it, p_value)| (it.verdict, *p_value)).collect();
-    let mut comparisons: Vec<Comparison> = found.into_iter().map(|(it, _)| it).collect();
     for family in families.into_values() {
-        let words = significance::corrected(&family.iter().map(|at| evidence[*at]).collect::<Vec<_>>());
-        family.into_iter().zip(words).for_each(|(at, word)| comparisons[at].verdict = word);
+        let p_values: Vec<Option<f64>> = family.iter().map(|at| p_values[*at]).collect();
+        let withstand = holm(&p_values, LEVEL_OF_BOTH_SIDES);
+        let is_one_of_many = p_values.iter().flatten().count() > 1;
+        for (_, at) in family.into_iter().enumerate().filter(|(place, _)| !withstand.contains(place)) {
+            if is_one_of_many && comparisons[at].verdict.is_difference() {
+                comparisons[at].verdict = Verdict::NoDifferenceShown;
+            }
+        }
     }
     comparisons
 }
