@@ -67,12 +67,15 @@ impl Interval {
 impl Estimate {
     /// Estimates the centre of values of either sign. None if empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        (!values.is_empty()).then(|| Self {
-            n: values.len(),
-            median: median(values),
-            hodges_lehmann: Pairs::averages(values).median(),
-            interval: interval(values),
-        })
+        let (n, averages) = (values.len(), Pairs::averages(values));
+        // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
+        let interval = match (n, RankSum::of_signs(n).cut()) {
+            (0, _) => return None,
+            (1, _) => None,
+            (_, Some(cut)) => Some(between(&averages, cut, Method::SignedRank)),
+            (_, None) => Some(student_t_interval(values)),
+        };
+        Some(Self { n, median: median(values), hodges_lehmann: averages.median(), interval })
     }
 
     /// Estimates the mean of positive values on their logarithms: fit for ratios and rates. None if empty or not all
@@ -161,16 +164,6 @@ pub(crate) fn share_interval(found: usize, trials: usize) -> Interval {
     let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
     // It contains the share, but for rounding.
     Interval { low: (centre - half).clamp(0.0, share), high: (centre + half).clamp(share, 1.0), method }
-}
-
-/// The 95 % interval for the centre of `values`.
-fn interval(values: &[f64]) -> Option<Interval> {
-    if values.len() < 2 {
-        return None;
-    }
-    // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
-    let Some(cut) = RankSum::of_signs(values.len()).cut() else { return Some(student_t_interval(values)) };
-    Some(between(&Pairs::averages(values), cut, Method::SignedRank))
 }
 
 /// The interval between the figures that fall outside, `cut` at each end.
@@ -488,7 +481,7 @@ mod tests {
         for (n, t) in [(2, 12.706), (3, 4.303), (4, 3.182), (5, 2.776)] {
             let values: Vec<f64> = (0..n).map(|i| 7.0 + f64::from(i)).collect();
             let (count, centre) = (f64::from(n), 7.0 + f64::from(n - 1) / 2.0);
-            let found = interval(&values).unwrap();
+            let found = Estimate::of(&values).unwrap().interval.unwrap();
             // The variance of n numbers in a row is n (n + 1) / 12.
             let error = ((count + 1.0) / 12.0).sqrt();
             assert_eq!(found.method, Method::StudentT);

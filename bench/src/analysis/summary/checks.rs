@@ -223,10 +223,10 @@ fn of_host(records: &[Record], what: &str, check: impl FnOnce() -> Finding) -> F
 fn drift(records: &[Record]) -> Finding {
     let mut hosts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     calibration(records).into_iter().for_each(|(host, speed)| hosts.entry(host).or_default().push(speed));
-    let findings: Vec<Finding> = hosts.values().map(|speeds| drift_of(speeds)).collect();
-    let first = |outcome: CheckOutcome| findings.iter().find(|(of_host, _)| *of_host == outcome).cloned();
-    let worst = [CheckOutcome::Failed, CheckOutcome::NotChecked, CheckOutcome::Passed];
-    worst.into_iter().find_map(first).unwrap_or_else(|| drift_of(&[]))
+    let worst = [CheckOutcome::Passed, CheckOutcome::NotChecked, CheckOutcome::Failed];
+    let rank = |(outcome, _): &Finding| worst.iter().position(|it| it == outcome);
+    let findings = hosts.values().map(|speeds| drift_of(speeds));
+    findings.max_by_key(rank).unwrap_or_else(|| drift_of(&[]))
 }
 
 fn drift_of(speeds: &[f64]) -> Finding {
