@@ -8,10 +8,10 @@ use super::headed;
 use crate::analysis::findings::setting_name;
 use crate::analysis::summary::{Comparison, Row, Setting, Summary};
 use crate::record::Record;
-use crate::record::figures::{ACQUISITIONS, FIGURES, Shown};
+use crate::record::figures::{ACQUISITIONS, FIGURES, Figure, Shown};
 use crate::record::place::{Place, Role};
 use crate::show::published;
-use crate::show::table::{self, Shows};
+use crate::show::table;
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{event, si};
 
@@ -96,7 +96,7 @@ enum Column {
     /// One of the terminal's that says the setting, the arm or the ratio, by its place.
     Of(usize),
     /// A figure, and whether it is shown before a reader picks it.
-    Figure(Shows, bool),
+    Figure(&'static Figure, bool),
 }
 
 /// The terminal's columns with the ratio next to the arm that it is made of, where narrow windows show it, too; then all figures that
@@ -106,24 +106,23 @@ fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column>
         return (0..header.len()).map(Column::Of).collect();
     }
     let shown = table::shown(summary);
-    let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
-    // Paper has no room for what has no column of its own.
-    let in_report = |it: &Shows| it.0.column.is_some() && it.1.shown == Shown::InReport;
     let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
     if !summary.outline.comparisons.is_empty() {
         figures.insert(figures.len().min(1), Column::Of(header.len() - 1));
     }
     let any = |name: &str| summary.rows.iter().any(|row| row.figure(name).is_some());
-    let others = FIGURES.iter().filter(|figure| figure.center.is_some() && any(figure.name));
-    let others = others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column())));
-    let others = others.filter(|it| !is_shown(it)).map(|it| Column::Figure(it, in_report(&it)));
+    let is_other = |it: &&Figure| {
+        it.center.is_some() && any(it.name) && !shown.iter().any(|figure| figure.name == it.name)
+    };
+    let others = FIGURES.iter().filter(is_other);
+    let others = others.map(|it| Column::Figure(it, it.column.shown == Shown::InReport));
     (0..=names_at).map(Column::Of).chain(figures).chain(others).collect()
 }
 
 /// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program.
 fn picker(columns: &[Column]) -> Markup {
     let figures = columns.iter().filter_map(|column| match column {
-        Column::Figure((figure, column), is_open) => Some((figure.name, column.heading, *is_open)),
+        Column::Figure(figure, is_open) => Some((figure.name, figure.column.heading, *is_open)),
         Column::Of(_) => None,
     });
     let figures: Vec<_> = figures.collect();
@@ -146,8 +145,8 @@ fn table_of_figures(summary: &Summary, grid: &table::Grid) -> Markup {
         @for column in &columns {
             @match column {
                 Column::Of(at) => th.name[*at == grid.names_at] scope="col" { (grid.header[*at]) },
-                Column::Figure((figure, column), _) => {
-                    th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (column.heading) }
+                Column::Figure(figure, _) => {
+                    th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (figure.column.heading) }
                 }
             }
         }
@@ -169,7 +168,7 @@ fn cell(summary: &Summary, row: &Row, fields: &[String], column: &Column, names_
     let at = match column {
         Column::Of(at) => *at,
         Column::Figure(it, _) => {
-            return html! { td class={ "of-" (it.0.name) } { (with_interval_apart(table::value(row, it).trim())) } };
+            return html! { td class={ "of-" (it.name) } { (with_interval_apart(table::value(row, it).trim())) } };
         }
     };
     if at == names_at {

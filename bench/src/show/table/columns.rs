@@ -9,25 +9,23 @@ use crate::record::place::Role;
 use crate::text::quantity::si;
 use crate::text::wrap::WIDTH;
 
-pub(crate) type Shows = (&'static Figure, Column);
-
 /// Columns that say the setting stand before the arm's name.
 pub(super) fn names_at(summary: &Summary) -> usize {
     summary.outline.axes.len() + usize::from(!summary.outline.tells_vcpus())
 }
 
 /// The figures that the table of arms has; those of the report alone are not among them.
-pub(crate) fn shown(summary: &Summary) -> Vec<Shows> {
+pub(crate) fn shown(summary: &Summary) -> Vec<&'static Figure> {
     let has_fixed_work = summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());
-    let is_shown = |(figure, column): &Shows| match column.shown {
+    let is_shown = |figure: &&Figure| match figure.column.shown {
         shown if !summary.together.is_empty() => shown == Shown::OfAllGuests,
         Shown::Always => true,
         Shown::OfWindows => !has_fixed_work,
         Shown::OfWork => has_fixed_work,
         Shown::IfAny => summary.rows.iter().any(|row| is_any(row, figure)),
-        Shown::InReport | Shown::OfAllGuests => false,
+        Shown::InReport | Shown::Picked | Shown::OfAllGuests => false,
     };
-    FIGURES.iter().filter_map(|figure| Some((figure, figure.column?))).filter(is_shown).collect()
+    FIGURES.iter().filter(is_shown).collect()
 }
 
 /// Whether it is above 0 for an arm.
@@ -42,7 +40,7 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
     header.extend((!summary.outline.tells_vcpus()).then(|| "vCPUs".to_owned()));
     let names: Vec<&str> = match summary.of_kernels {
         true => OF_KERNELS.into(),
-        false => shown(summary).iter().map(|(_, column)| column.heading).collect(),
+        false => shown(summary).iter().map(|figure| figure.column.heading).collect(),
     };
     let arm = if summary.of_kernels { "kernel" } else { "lock" };
     header.extend(std::iter::once(arm).chain(names).map(String::from));
@@ -72,8 +70,8 @@ pub(super) fn lines(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Vec<
 }
 
 /// The figure of an arm, with its interval where the column has one.
-pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
-    let is_ideal = row.role == Role::Ideal;
+pub(crate) fn value(row: &Row, figure: &Figure) -> String {
+    let (column, is_ideal) = (figure.column, row.role == Role::Ideal);
     let Some(told) = row.figure(figure.name) else { return column.none.into() };
     if figure.needs_lock && is_ideal {
         // No vCPU waits: an apparent wait is a slice that ends between two timestamps.
@@ -157,10 +155,9 @@ pub(super) fn fitting(mut header: Vec<String>, mut lines: Vec<Vec<Field>>) -> (V
 /// Intervals and columns that a reader can do without, the least missed first: the report and `--verbose` have all. The interval of the
 /// efficiency says nearly the same as that of the throughput.
 fn least_missed() -> Vec<(u8, Column, bool)> {
-    let columns = FIGURES.iter().filter_map(|figure| figure.column);
-    let parts = columns.flat_map(|column| {
+    let parts = FIGURES.iter().flat_map(|Figure { column, .. }| {
         let (interval, whole) = column.gives_way;
-        [interval.map(|at| (at, column, false)), whole.map(|at| (at, column, true))]
+        [interval.map(|at| (at, *column, false)), whole.map(|at| (at, *column, true))]
     });
     let mut parts: Vec<_> = parts.flatten().collect();
     parts.sort_by_key(|(at, ..)| *at);
