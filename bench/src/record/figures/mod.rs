@@ -296,12 +296,12 @@ impl<'a> OfOurs<'a> {
         let vcpus = self.outcome.vcpus.len();
         let sum: f64 = self.of_vcpus().map(|count| count as f64).sum();
         let squares: f64 = self.of_vcpus().map(|count| (count as f64).powi(2)).sum();
-        match sum >= FAIRNESS_NEEDS * vcpus as f64 {
-            true => Ok(sum * sum / (vcpus as f64 * squares)),
-            false => {
-                Err(format!("{sum} sections among {vcpus} vCPUs do not tell: a longer --window does").into())
-            }
+        if sum < FAIRNESS_NEEDS * vcpus as f64 {
+            return Err(
+                format!("{sum} sections among {vcpus} vCPUs do not tell: a longer --window does").into()
+            );
         }
+        Ok(sum * sum / (vcpus as f64 * squares))
     }
 
     fn run_ns(&self) -> Known<f64> {
@@ -318,14 +318,11 @@ impl<'a> OfOurs<'a> {
 
     /// Counts by what the vCPU was doing, or why they are not known.
     fn attributed(&self, values: Option<ByActivity>) -> Known<ByActivity> {
+        let unsaid = "the host's scheduler does not say what a vCPU was doing when it preempted it";
         values.ok_or_else(|| match &self.outcome.switches {
             _ if !self.asked.run.attribution => "not asked for (attribution off)".into(),
-            Err(unseen) => format!(
-                "the host's scheduler does not say what a vCPU was doing when it preempted it, and {}; per_vcpu counts how often",
-                unseen.0
-            )
-            .into(),
-            Ok(_) => "the host's scheduler does not say what a vCPU was doing when it preempted it".into(),
+            Err(unseen) => format!("{unsaid}, and {}; per_vcpu counts how often", unseen.0).into(),
+            Ok(_) => unsaid.into(),
         })
     }
 
