@@ -263,12 +263,9 @@ mod tests {
         const TRIES: u64 = 400;
         let of_try = |seed| {
             let mut scatter = Scatter::new(seed);
-            let mut at_setting = || {
-                let ratio = |_| 2.0 * scatter.next(Shape::LogNormal(0.2));
-                let ratios: Vec<f64> = (0..blocks).map(ratio).collect();
-                p_of_difference(&ratios, 0.0)
-            };
-            let each: Vec<Option<f64>> = (0..settings).map(|_| at_setting()).collect();
+            let mut ratio = || 2.0 * scatter.next(Shape::LogNormal(0.2));
+            let mut ratios = || (0..blocks).map(|_| ratio()).collect::<Vec<f64>>();
+            let each: Vec<_> = (0..settings).map(|_| p_of_difference(&ratios(), 0.0)).collect();
             holm(&each, LEVEL_OF_BOTH_SIDES).len()
         };
         (0..TRIES).map(of_try).sum::<usize>() as f64 / (TRIES as usize * settings) as f64
