@@ -66,12 +66,8 @@ impl Rate {
             Measure::AllGuests => Self {
                 per_second: a.per_second + b.per_second,
                 is_floor: a.is_floor && b.is_floor,
-                // Counts add up. A guest that was timed instead has no count.
-                resolution: if a.resolution * b.resolution > 0.0 {
-                    1.0 / (1.0 / a.resolution + 1.0 / b.resolution)
-                } else {
-                    0.0
-                },
+                // Counts add up. A guest that was timed instead has no count, and a resolution of 0.
+                resolution: 1.0 / (1.0 / a.resolution + 1.0 / b.resolution),
             },
             _ if b.per_second < a.per_second => b,
             _ => a,

@@ -101,12 +101,9 @@ pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f6
 
 /// The least p-value of [`p_of_pairs`] for this many pairs.
 pub(crate) fn least_p_of_pairs(pairs: usize) -> Option<f64> {
-    match pairs {
-        0 | 1 => None,
-        // Student's has no least.
-        2..6 => Some(0.0),
-        _ => Some(0.5_f64.powi(pairs.min(1000) as i32)),
-    }
+    // Student's has no least.
+    let least = if pairs < 6 { 0.0 } else { 0.5_f64.powi(pairs.min(1000) as i32) };
+    (pairs > 1).then_some(least)
 }
 
 /// The least that [`p_of_groups`] can be for groups of these sizes, however great the loss: one order of all that there are.

@@ -28,12 +28,8 @@ pub(crate) enum Robustness {
 }
 
 impl Robustness {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Robust => "robust",
-            Self::Flips => "flips",
-            Self::Undetermined => "undetermined",
-        }
+    pub(crate) fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -54,7 +50,7 @@ impl Sensitivity {
     pub(crate) fn word(&self) -> String {
         match &self.flips_at {
             Some(at) => format!("{} at {at}", self.robustness.word()),
-            None => self.robustness.word().into(),
+            None => self.robustness.word(),
         }
     }
 }

@@ -346,10 +346,8 @@ impl<'a> OfOurs<'a> {
     /// Speeds of the vCPUs' work, as shares of the promised one.
     fn speeds(&self) -> Known<Vec<f64>> {
         let told: Vec<f64> = self.outcome.work.iter().flatten().map(|speed| speed.over_promised).collect();
-        match told.is_empty() {
-            true => Err("too few pieces of work were long enough, or done, to be timed".into()),
-            false => Ok(told),
-        }
+        let told = Some(told).filter(|told| !told.is_empty());
+        told.ok_or_else(|| "too few pieces of work were long enough, or done, to be timed".into())
     }
 
     /// A sum over the vCPUs that began on each NUMA node, by the node; of a simulated machine by the socket. Schedulers deal vCPUs
