@@ -1,17 +1,17 @@
-//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, pairs that are
-//! not pairs, several hosts. Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures
-//! they are compared, and which changes are a loss.
+//! A set of records as such: which of several attempts at a run count, and oddities: cells that are there twice, several hosts.
+//! Whether two sets can be compared: the same settings in the same cells, on the same host; by which measures they are compared, and
+//! which changes are a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::experiment::measure::Measure;
-use crate::experiment::outline::{Outline, OutlineComparison};
+use crate::experiment::outline::Outline;
 use crate::host::noise::BUSY_NEIGHBOUR;
 use crate::record::Record;
 use crate::record::figures::Better;
-use crate::record::place::Role;
+use crate::record::place::{Place, Role};
 
-pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
+pub(crate) fn warnings(records: &[Record]) -> Vec<String> {
     let hosts: BTreeSet<String> = records.iter().map(|record| record.host.identity()).collect();
     let mut warnings = Vec::new();
     let twice = repeated(records);
@@ -26,12 +26,6 @@ pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
             "records come from {} hosts: a ratio is made of runs of one host, a level mixes them",
             hosts.len()
         ));
-        let torn = torn_pairs(outline, records);
-        if torn > 0 {
-            warnings.push(format!(
-                "{torn} pairs have their runs on different hosts and are left out: run all cells of a block on one host"
-            ));
-        }
     }
     warnings
 }
@@ -46,27 +40,6 @@ fn repeated(records: &[Record]) -> Vec<String> {
     }
     let twice = runs.into_iter().filter(|(_, ids)| ids.len() > 1);
     twice.map(|((_, cell, block), _)| format!("{cell} in block {block}")).collect()
-}
-
-/// Pairs of compared arms that one block has both of, but on different hosts.
-fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
-    type Where<'a> = (&'a BTreeMap<String, String>, u32, &'a str);
-    let mut hosts: BTreeMap<Where<'_>, BTreeSet<String>> = BTreeMap::new();
-    for record in records {
-        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Control) else { continue };
-        let run = (&place.setting, place.block, place.arm.as_str());
-        hosts.entry(run).or_default().insert(record.host.identity());
-    }
-    let is_torn = |comparison: &OutlineComparison| {
-        let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
-        let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
-        of_arm
-            .filter(|((setting, block, _), here)| {
-                hosts.get(&(*setting, *block, baseline)).is_some_and(|there| here.is_disjoint(there))
-            })
-            .count()
-    };
-    outline.comparisons.iter().map(is_torn).sum()
 }
 
 /// Warnings that say that the host disturbed the run: another attempt may go better. What lies in the run itself would come
@@ -144,23 +117,24 @@ pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
 
 /// Cells that only one of them has, one phrase for each side. `failed` names cells whose runs on the other side are known to have
 /// failed: in A, and in B.
-pub(crate) fn cells_of_one(a: &[Record], b: &[Record], failed: [&BTreeSet<&str>; 2]) -> Vec<String> {
+pub(crate) fn cells_of_one<'a>(
+    a: &'a [Record],
+    b: &'a [Record],
+    failed: [&BTreeSet<&str>; 2],
+) -> Vec<String> {
     let mut differences = Vec::new();
     let [failed_in_a, failed_in_b] = failed;
+    let places = |records: &'a [Record]| records.iter().filter_map(|record| record.place.as_ref());
     for (side, here, there, failed) in [("first", a, b, failed_in_b), ("second", b, a, failed_in_a)] {
-        let there = cells(there);
-        let is_to_be_there =
-            |record: &&Record| record.place.as_ref().is_none_or(|place| !failed.contains(&*place.cell_id));
-        let here: Vec<Record> = here.iter().filter(is_to_be_there).cloned().collect();
-        let only: Vec<String> =
-            cells(&here).keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
-        match &only[..] {
-            [] => {}
-            [one] => differences.push(format!("only the {side} has {one}")),
-            [one, others @ ..] => {
-                differences.push(format!("only the {side} has {one} and {} cells more", others.len()));
-            }
-        }
+        let there: BTreeSet<Cell<'_>> = places(there).map(cell).collect();
+        let here = places(here).filter(|place| !failed.contains(&*place.cell_id)).map(cell);
+        let only: BTreeSet<Cell<'_>> = here.filter(|cell| !there.contains(cell)).collect();
+        let Some(one) = only.first().map(name) else { continue };
+        let others = match only.len() {
+            1 => String::new(),
+            all => format!(" and {} cells more", all - 1),
+        };
+        differences.push(format!("only the {side} has {one}{others}"));
     }
     differences
 }
@@ -185,12 +159,15 @@ pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
     differing.iter().map(phrase).collect()
 }
 
+fn cell(place: &Place) -> Cell<'_> {
+    (&place.setting, &place.arm, place.role == Role::Control)
+}
+
 fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
     let mut cells: BTreeMap<Cell<'_>, Values> = BTreeMap::new();
     for record in records {
         let Some(place) = record.place.as_ref() else { continue };
-        let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
-        let values = cells.entry(cell).or_default();
+        let values = cells.entry(cell(place)).or_default();
         values.entry("pcpus".into()).or_default().insert(record.settings.pcpus().to_string());
         for (key, value) in record.settings.iter().filter(|(key, _)| !NO_SETTINGS.contains(key)) {
             values.entry(key.into()).or_default().insert(value.to_string());
@@ -214,27 +191,21 @@ pub(crate) fn measures(outline: &Outline, records: &[Record]) -> Vec<Measure> {
     if !records.iter().any(Record::is_linux) {
         return vec![Measure::Throughput];
     }
-    let mut measures: Vec<Measure> = Vec::new();
-    for it in &outline.comparisons {
-        if !measures.contains(&it.of) {
-            measures.push(it.of.clone());
-        }
-    }
+    let mut measures: Vec<Measure> = outline.comparisons.iter().map(|it| it.of.clone()).collect();
     if measures.is_empty() {
         let names: BTreeSet<&String> = records.iter().flat_map(|record| record.units.keys()).collect();
-        measures = names.into_iter().map(|name| Measure::Printed(name.clone())).collect();
+        measures = names.into_iter().cloned().map(Measure::Printed).collect();
     }
+    let mut known = BTreeSet::new();
+    measures.retain(|of| known.insert(String::from(of.clone())));
     measures
 }
 
 /// The better direction of a measure; none where nothing tells it. Rates and times that a guest prints tell it by their units.
 pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
     let Measure::Printed(name) = measure else { return measure.better() };
-    let units: BTreeSet<&str> = records
-        .iter()
-        .filter(|record| record.figure(name).is_some())
-        .map(|record| record.unit(name))
-        .collect();
+    let with_it = records.iter().filter(|record| record.figure(name).is_some());
+    let units: BTreeSet<&str> = with_it.map(|record| record.unit(name)).collect();
     match &Vec::from_iter(units)[..] {
         ["ns" | "us" | "µs" | "ms" | "s" | "min" | "h"] => Some(Better::Less),
         [unit] if unit.ends_with("/s") => Some(Better::More),
@@ -249,12 +220,12 @@ mod tests {
 
     #[test]
     fn runs_that_are_there_twice_are_reported_and_others_are_not() {
-        let (plan, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
-        assert_eq!(warnings(&plan.outline, &records), [""; 0]);
+        let (_, mut records) = Sketch::new().arm("a", "tas").control("a").measured(3);
+        assert_eq!(warnings(&records), [""; 0]);
         let mut again = records[1].clone();
         again.run_id = "another".into();
         records.push(again);
-        let warnings = warnings(&plan.outline, &records);
+        let warnings = warnings(&records);
         assert!(warnings[0].starts_with("1 runs are there twice, such as a"), "{warnings:?}");
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A difference is told where the table marks one: both have the words of [`corrected`](crate::analysis::summary::corrected).
 
-use crate::analysis::statistics::{Estimate, Interval, Verdict};
+use crate::analysis::statistics::{Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Setting, Summary, are_too_many};
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
@@ -35,43 +35,39 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
         return None;
     }
     if invalid == settings {
-        return finding(format!(
-            "no finding, too many of the pairs at {} have an invalid run",
-            all_of(settings)
-        ));
+        let of_all =
+            if settings == 1 { "its setting".into() } else { format!("each of its {settings} settings") };
+        return finding(format!("no finding, too many of the pairs at {of_all} have an invalid run"));
     }
-    let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
-    let differ = || of_it.iter().copied().filter(|it| it.verdict.is_difference());
-    let shown = || differ().filter(|it| !it.depends_on_guesses());
-    let guessed = differ().count() - shown().count();
+    let differ = of_it.iter().copied().filter(|it| it.verdict.is_difference());
+    let (guessed, shown): (Vec<&Comparison>, Vec<_>) = differ.partition(|it| it.depends_on_guesses());
     let mut left_out = String::new();
     if invalid > 0 {
         left_out += &format!("; not valid at {invalid}, which are left out");
     }
-    left_out += &match guessed {
+    left_out += &match guessed.len() {
         0 => String::new(),
         1 => "; 1 flips or is undetermined on machines like it, and is left out".into(),
-        _ => format!("; {guessed} flip or are undetermined on machines like theirs, and are left out"),
+        many => format!("; {many} flip or are undetermined on machines like theirs, and are left out"),
     };
-    let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
-    if told == 0 {
+    if shown.is_empty() {
         let tail = format!("{corrected}{}{left_out}", taken_back(of_it));
         return finding(format!("no difference is shown at any of {settings} settings{tail}"));
     }
-    let best = shown().max_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) > 0.0);
-    let worst = shown().min_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) < 0.0);
-    let (better_word, worse_word) = asked.of.words();
-    let told_of = |word: &str, to: &str, it: Option<&Comparison>| {
-        let it = it?;
-        let ratio = it.ratio.as_ref()?.as_ratio();
-        Some(format!("{word}, {to} {ratio} at {}", setting_name(summary, &it.setting)))
+    let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln().abs());
+    let farthest = |(verdict, to): (Verdict, &str)| {
+        let such = shown.iter().filter(|it| it.verdict == verdict);
+        let it = such.max_by(|a, b| log(a).total_cmp(&log(b)))?;
+        let (word, at) = (verdict.word(&asked.of), setting_name(summary, &it.setting));
+        Some(format!("{word}, {to} {} at {at}", it.as_ratio()))
     };
-    let parts = [told_of(better_word, "up to", best), told_of(worse_word, "down to", worst)];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let extent = if settings == 1 && guessed == 0 {
+    let parts = [(Verdict::Faster, "up to"), (Verdict::Slower, "down to")];
+    let parts: Vec<String> = parts.into_iter().filter_map(farthest).collect();
+    let extent = if settings == 1 && guessed.is_empty() {
         String::new()
     } else {
+        let told = shown.len();
         format!(" (a difference is shown at {told} of {settings} settings{corrected}{left_out})")
     };
     finding(format!("{}{extent}", parts.join("; ")))
@@ -89,41 +85,28 @@ fn taken_back(of_it: &[&Comparison]) -> String {
     }
 }
 
-fn all_of(settings: usize) -> String {
-    if settings == 1 { "its setting".into() } else { format!("each of its {settings} settings") }
-}
-
 /// The arm nearest to the ideal at the last setting, and those that cannot be told from it.
 fn most_efficient(summary: &Summary) -> Option<Finding> {
     let setting = &summary.rows.last()?.setting;
     let rows = summary.rows.iter().filter(|row| row.role == Role::Arm && row.setting == *setting);
-    let mut known: Vec<(&Row, &Estimate, Interval)> = rows
-        .filter_map(|row| {
-            let efficiency = row.estimate(EFFICIENCY)?;
-            Some((row, efficiency, efficiency.interval?))
-        })
-        .collect();
-    known.sort_by(|a, b| b.1.hodges_lehmann.total_cmp(&a.1.hodges_lehmann));
-    let ((best, efficiency, interval), rest) = known.split_first()?;
-    if rest.is_empty() {
-        return None;
-    }
-    let alike: Vec<&str> = rest
-        .iter()
-        .filter(|(.., other)| other.high >= interval.low)
-        .map(|(row, ..)| row.arm.as_str())
-        .collect();
-    let besides = if alike.is_empty() {
-        String::new()
-    } else {
-        format!("; by these intervals it cannot be told from {}", alike.join(", "))
+    let known = rows.filter_map(|row| {
+        let efficiency = row.estimate(EFFICIENCY)?;
+        Some((row, efficiency.hodges_lehmann, efficiency.interval?))
+    });
+    let mut known: Vec<(&Row, f64, Interval)> = known.collect();
+    known.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let ((best, efficiency, interval), rest) = known.split_first().filter(|(_, rest)| !rest.is_empty())?;
+    let alike = rest.iter().filter(|(.., other)| other.high >= interval.low);
+    let besides = match &alike.map(|(row, ..)| row.arm.as_str()).collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        alike => format!("; by these intervals it cannot be told from {}", alike.join(", ")),
     };
     let is_valid = !known.iter().any(|(row, ..)| are_too_many(row.invalid_runs, row.runs));
     let text = format!(
         "At {} the arm {} has the highest efficiency, {} of the ideal ({} to {}){besides}.",
         setting_name(summary, setting),
         best.arm,
-        significant(efficiency.hodges_lehmann),
+        significant(*efficiency),
         significant(interval.low),
         significant(interval.high)
     );

@@ -2,7 +2,6 @@
 
 pub(crate) mod consistency;
 pub(crate) mod findings;
-pub(crate) mod pairs;
 pub(crate) mod rate;
 pub(crate) mod significance;
 pub(crate) mod statistics;

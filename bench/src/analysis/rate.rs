@@ -66,12 +66,8 @@ impl Rate {
             Measure::AllGuests => Self {
                 per_second: a.per_second + b.per_second,
                 is_floor: a.is_floor && b.is_floor,
-                // Counts add up. A guest that was timed instead has no count.
-                resolution: if a.resolution * b.resolution > 0.0 {
-                    1.0 / (1.0 / a.resolution + 1.0 / b.resolution)
-                } else {
-                    0.0
-                },
+                // Counts add up. A guest that was timed instead has no count, and a resolution of 0.
+                resolution: 1.0 / (1.0 / a.resolution + 1.0 / b.resolution),
             },
             _ if b.per_second < a.per_second => b,
             _ => a,
@@ -167,17 +163,12 @@ mod tests {
         assert_eq!([1e9, 0.0].map(|ns| Rate::counted(0.0, ns)), [Some(none_counted), None]);
     }
 
-    /// The interval in sections, of `runs` runs that all count eight.
-    fn interval_of_eights(runs: usize) -> (f64, f64) {
-        let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
-        let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
-        (interval.low * 8.0 / 133.0, interval.high * 8.0 / 133.0)
-    }
-
     #[test]
     fn counts_that_are_all_alike_leave_room_for_cut_sections() {
+        let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
         for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
-            let (low, high) = interval_of_eights(runs);
+            let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
+            let [low, high] = [interval.low, interval.high].map(|end| end * 8.0 / 133.0);
             assert!([8.0 - low, high - 8.0].iter().all(|it| (it - sections).abs() < 0.04), "{low} {high}");
         }
         let many = Rate { resolution: 1e-6, ..rate(133.0) };

@@ -9,8 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+use statrs::statistics::Statistics as _;
 
-use super::pairs::Pairs;
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
@@ -57,15 +57,25 @@ pub(crate) enum Method {
     Wilson,
 }
 
+impl Interval {
+    /// Half its width, of logarithms.
+    pub(crate) fn log_half_width(self) -> f64 {
+        (self.high / self.low).ln() / 2.0
+    }
+}
+
 impl Estimate {
     /// Estimates the centre of values of either sign. None if empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        (!values.is_empty()).then(|| Self {
-            n: values.len(),
-            median: median(values),
-            hodges_lehmann: Pairs::averages(values).median(),
-            interval: interval(values),
-        })
+        let (n, averages) = (values.len(), Pairs::averages(values));
+        // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
+        let interval = match (n, RankSum::of_signs(n).cut()) {
+            (0, _) => return None,
+            (1, _) => None,
+            (_, Some(cut)) => Some(between(&averages, cut, Method::SignedRank)),
+            (_, None) => Some(student_t_interval(values)),
+        };
+        Some(Self { n, median: median(values), hodges_lehmann: averages.median(), interval })
     }
 
     /// Estimates the mean of positive values on their logarithms: fit for ratios and rates. None if empty or not all
@@ -88,9 +98,8 @@ impl Estimate {
             return None;
         }
         let share = events as f64 / occasions as f64;
-        let (low, high) = share_interval(events as usize, occasions as usize);
-        let interval = Interval { low, high, method: Method::Wilson };
-        Some(Self { n: runs, median: share, hodges_lehmann: share, interval: Some(interval) })
+        let interval = Some(share_interval(events as usize, occasions as usize));
+        Some(Self { n: runs, median: share, hodges_lehmann: share, interval })
     }
 
     /// Estimates the ratio of two groups of positive values that are not paired.
@@ -133,7 +142,7 @@ impl Estimate {
 
     /// Half the interval's width as a share of the estimate: the `x` of "+- x %".
     pub(crate) fn half_width(&self) -> Option<f64> {
-        self.interval.map(|interval| ((interval.high / interval.low).sqrt()) - 1.0)
+        self.interval.map(|interval| interval.log_half_width().exp() - 1.0)
     }
 }
 
@@ -144,27 +153,17 @@ pub(crate) fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
 }
 
 /// The 95 % interval for the share that `found` of `trials` is of: Wilson's score interval (1927).
-pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
-    let z = half_normal();
+pub(crate) fn share_interval(found: usize, trials: usize) -> Interval {
+    let (z, method) = (half_normal(), Method::Wilson);
     if trials == 0 {
-        return (0.0, 1.0);
+        return Interval { low: 0.0, high: 1.0, method };
     }
     let n = trials as f64;
     let share = found as f64 / n;
     let centre = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
     let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
     // It contains the share, but for rounding.
-    ((centre - half).clamp(0.0, share), (centre + half).clamp(share, 1.0))
-}
-
-/// The 95 % interval for the centre of `values`.
-fn interval(values: &[f64]) -> Option<Interval> {
-    if values.len() < 2 {
-        return None;
-    }
-    // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
-    let Some(cut) = RankSum::of_signs(values.len()).cut() else { return Some(student_t_interval(values)) };
-    Some(between(&Pairs::averages(values), cut, Method::SignedRank))
+    Interval { low: (centre - half).clamp(0.0, share), high: (centre + half).clamp(share, 1.0), method }
 }
 
 /// The interval between the figures that fall outside, `cut` at each end.
@@ -182,7 +181,7 @@ pub(crate) fn half_normal() -> f64 {
 
 /// Distribution of a rank sum, from 0, where there is no difference.
 pub(crate) enum RankSum {
-    /// Probability of each sum.
+    /// Chance of each sum, or a smaller one.
     Exact(Vec<f64>),
     /// The normal distribution in their place, for groups so large that counting takes long and changes no digit.
     Normal(Normal),
@@ -193,7 +192,7 @@ impl RankSum {
     pub(crate) fn of_signs(n: usize) -> Self {
         const MOST: usize = 60;
         if n <= MOST {
-            return Self::Exact(signed_rank_distribution(n));
+            return Self::exact(&signed_rank_distribution(n));
         }
         let n = n as f64;
         Self::normal(n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
@@ -205,10 +204,19 @@ impl RankSum {
         const MOST: usize = 40;
         const MOST_PAIRS: usize = 1_000_000;
         if m.min(n) <= MOST && m.saturating_mul(n) <= MOST_PAIRS {
-            return Self::Exact(rank_sum_distribution(m, n));
+            return Self::exact(&rank_sum_distribution(m, n));
         }
         let (m, n) = (m as f64, n as f64);
         Self::normal(m * n / 2.0, m * n * (m + n + 1.0) / 12.0)
+    }
+
+    fn exact(probabilities: &[f64]) -> Self {
+        let mut at_most = 0.0;
+        let cumulated = probabilities.iter().map(|probability| {
+            at_most += probability;
+            at_most
+        });
+        Self::Exact(cumulated.collect())
     }
 
     fn normal(mean: f64, variance: f64) -> Self {
@@ -218,14 +226,7 @@ impl RankSum {
     /// How many sums at one end have a probability of at most [`TAIL`] together; none if one has more.
     fn cut(&self) -> Option<usize> {
         let cut = match self {
-            Self::Exact(distribution) => {
-                let mut tail = 0.0;
-                let is_outside = |probability: &&f64| {
-                    tail += **probability;
-                    tail <= TAIL
-                };
-                distribution.iter().take_while(is_outside).count()
-            }
+            Self::Exact(at_most) => at_most.partition_point(|tail| *tail <= TAIL),
             Self::Normal(normal) => normal.inverse_cdf(TAIL).floor() as usize,
         };
         Some(cut).filter(|cut| *cut > 0)
@@ -234,7 +235,7 @@ impl RankSum {
     /// Chance of a sum of at most `sum`.
     pub(crate) fn at_most(&self, sum: usize) -> f64 {
         match self {
-            Self::Exact(distribution) => distribution.iter().take(sum + 1).sum(),
+            Self::Exact(at_most) => at_most.get(sum).copied().unwrap_or(1.0),
             Self::Normal(normal) => normal.cdf(sum as f64 + 0.5),
         }
     }
@@ -277,16 +278,91 @@ fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     orders.iter().map(|orders| orders / all).collect()
 }
 
-/// The mean of values, and the sum of their squared distances from it.
-pub(crate) fn mean_and_squares(values: &[f64]) -> (f64, f64) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    (mean, values.iter().map(|value| (value - mean).powi(2)).sum())
+/// Order statistics of pairs of values: the sums of a value of one group and one of another, or of the same group. The pairs are counted
+/// and never made: their number grows with the square of the blocks.
+pub(crate) struct Pairs {
+    /// Ascending, as is the other group.
+    group: Vec<f64>,
+    /// `None`: the same group, of which each pair counts once, and each value has one with itself.
+    other: Option<Vec<f64>>,
+}
+
+impl Pairs {
+    /// Means of all pairs of some values, each value with itself included (Walsh averages).
+    pub(crate) fn averages(values: &[f64]) -> Self {
+        Self { group: sorted(values.iter().map(|value| value / 2.0)), other: None }
+    }
+
+    /// Differences between each value of one group and each of another.
+    pub(crate) fn differences(above: &[f64], below: &[f64]) -> Self {
+        let negative = below.iter().map(|value| -value);
+        Self { group: sorted(above.iter().copied()), other: Some(sorted(negative)) }
+    }
+
+    /// Number of figures, at least one.
+    pub(crate) fn count(&self) -> usize {
+        self.not_above(f64::INFINITY)
+    }
+
+    /// Number of figures that are at most `bound`.
+    pub(crate) fn not_above(&self, bound: f64) -> usize {
+        let other = self.other.as_ref().unwrap_or(&self.group);
+        let (mut count, mut end) = (0, other.len());
+        for value in &self.group {
+            // The larger one value, the fewer others go with it.
+            while end > 0 && value + other[end - 1] > bound {
+                end -= 1;
+            }
+            count += end;
+        }
+        let with_itself = self.group.partition_point(|value| value + value <= bound);
+        if self.other.is_some() { count } else { (count + with_itself) / 2 }
+    }
+
+    /// The figure with this rank, from 0 for the least.
+    pub(crate) fn ranked(&self, rank: usize) -> f64 {
+        let [mut low, mut high] = [f64::NEG_INFINITY, f64::INFINITY].map(key);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.not_above(of_key(middle)) > rank {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        // Not -0, which is the same number with an earlier key.
+        of_key(low) + 0.0
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let count = self.count();
+        f64::midpoint(self.ranked((count - 1) / 2), self.ranked(count / 2))
+    }
+}
+
+/// The place of the sign in a number, which the numbers of [`key`] have the other way round.
+const SIGN: u64 = 1 << 63;
+
+/// Number in the order of `f64::total_cmp`.
+fn key(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+fn of_key(key: u64) -> f64 {
+    f64::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
+}
+
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 fn student_t_interval(values: &[f64]) -> Interval {
-    let (n, (mean, squares)) = (values.len() as f64, mean_and_squares(values));
+    let (n, mean) = (values.len() as f64, values.mean());
     let distribution = StudentsT::new(0.0, 1.0, n - 1.0).expect("two values have a degree of freedom");
-    let half = distribution.inverse_cdf(1.0 - TAIL) * (squares / (n - 1.0) / n).sqrt();
+    let half = distribution.inverse_cdf(1.0 - TAIL) * (values.variance() / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 
@@ -348,10 +424,8 @@ pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     let centre = median(values);
     let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
     let mad = median(&deviations);
-    if mad == 0.0 {
-        return vec![];
-    }
-    (0..values.len()).filter(|i| MAD_OF_STANDARD_NORMAL * deviations[*i] / mad > LIMIT).collect()
+    let is_far = |i: &usize| mad > 0.0 && MAD_OF_STANDARD_NORMAL * deviations[*i] / mad > LIMIT;
+    (0..values.len()).filter(is_far).collect()
 }
 
 /// Fewest values of a series that can drift.
@@ -382,6 +456,8 @@ pub(crate) fn drift(series: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
+
     use super::*;
     use crate::measure::synthetic::{Scatter, Shape};
 
@@ -405,7 +481,7 @@ mod tests {
         for (n, t) in [(2, 12.706), (3, 4.303), (4, 3.182), (5, 2.776)] {
             let values: Vec<f64> = (0..n).map(|i| 7.0 + f64::from(i)).collect();
             let (count, centre) = (f64::from(n), 7.0 + f64::from(n - 1) / 2.0);
-            let found = interval(&values).unwrap();
+            let found = Estimate::of(&values).unwrap().interval.unwrap();
             // The variance of n numbers in a row is n (n + 1) / 12.
             let error = ((count + 1.0) / 12.0).sqrt();
             assert_eq!(found.method, Method::StudentT);
@@ -424,11 +500,12 @@ mod tests {
             assert!(0.0 <= low && low <= share && share <= high && high <= 1.0, "{events}: {low} to {high}");
             assert!(high - low < 0.002, "{events}: {low} to {high}");
         }
-        assert_eq!((Estimate::of_count(0, 0, 6), share_interval(0, 0)), (None, (0.0, 1.0)));
+        let Interval { low, high, .. } = share_interval(0, 0);
+        assert_eq!((Estimate::of_count(0, 0, 6), low, high), (None, 0.0, 1.0));
         // statsmodels.stats.proportion.proportion_confint(k, n, method="wilson")
         for (found, trials, low, high) in [(8, 200, 0.020_41, 0.076_93), (90, 100, 0.825_63, 0.944_77)] {
             let interval = share_interval(found, trials);
-            assert!((interval.0 - low).abs() < 1e-4 && (interval.1 - high).abs() < 1e-4, "{interval:?}");
+            assert!((interval.low - low).abs().max((interval.high - high).abs()) < 1e-4, "{interval:?}");
         }
     }
 
@@ -492,5 +569,44 @@ mod tests {
     fn the_far_value_is_the_outlier() {
         assert_eq!(outliers(&[10.0, 10.1, 9.9, 14.0, 10.05, 9.95]), [3]);
         assert_eq!(outliers(&[10.0, 10.1, 9.9, 10.2, 10.05, 9.95]), [0; 0]);
+    }
+
+    /// Every rank, against the figures themselves.
+    fn check(pairs: &Pairs, mut figures: Vec<f64>) {
+        figures.sort_by(f64::total_cmp);
+        assert_eq!(pairs.count(), figures.len());
+        for (rank, figure) in figures.iter().enumerate() {
+            assert_eq!(pairs.ranked(rank), *figure, "{rank} of {figures:?}");
+        }
+        for bound in [-1.0, 0.0, 0.25, 3.0] {
+            let below = figures.iter().filter(|figure| **figure <= bound).count();
+            assert_eq!(pairs.not_above(bound), below, "{bound} in {figures:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_pairs_themselves() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for n in 1..25 {
+            // Few different values have ties; others differ in their last digits.
+            let mut draw = |steps: u32| f64::from(rng.random_range(0..steps)) / 7.0 - 1.5;
+            for steps in [4, 1_000_000] {
+                let values: Vec<f64> = (0..n).map(|_| draw(steps)).collect();
+                let others: Vec<f64> = (0..n / 2 + 1).map(|_| draw(steps)).collect();
+                let pairs = (0..n).flat_map(|i| (i..n).map(move |j| (i, j)));
+                let averages = pairs.map(|(i, j)| f64::midpoint(values[i], values[j])).collect();
+                check(&Pairs::averages(&values), averages);
+                let differences = values.iter().flat_map(|a| others.iter().map(move |b| a - b)).collect();
+                check(&Pairs::differences(&values, &others), differences);
+            }
+        }
+    }
+
+    /// All pairs of them would take 40 GB.
+    #[test]
+    fn a_hundred_thousand_values_need_no_room_for_their_pairs() {
+        let values: Vec<f64> = (0..100_000).map(f64::from).collect();
+        assert_eq!(Pairs::averages(&values).median(), 49_999.5);
+        assert_eq!(Pairs::differences(&values, &values).median(), 0.0);
     }
 }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use haltkick_vmm::LOCK_SOURCES;
 use haltkick_vmm::worst::{Cut, Effect, Kind, Occurrence};
 use serde::Serialize;
+use statrs::statistics::Statistics as _;
 
-use crate::analysis::pairs::sorted;
 use crate::analysis::significance::{LEVEL, holm, p_of_mean};
-use crate::analysis::statistics::{Estimate, mean_and_squares, median};
+use crate::analysis::statistics::{Estimate, median, sorted};
 
 /// The situation in which a vCPU comes to an instruction.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -355,14 +355,13 @@ impl Tries {
 
     /// Losses of the controls, ascending.
     fn of_controls(&self) -> Vec<f64> {
-        sorted(&self.controls.values().map(|lost| lost.sum()).collect::<Vec<_>>())
+        sorted(self.controls.values().map(|lost| lost.sum()))
     }
 
     /// Standard deviation of the difference between two exits; none of fewer than two.
     fn noise(&self) -> Option<f64> {
         let losses = self.of_controls();
-        let (_, squares) = mean_and_squares(&losses);
-        (losses.len() > 1).then(|| (2.0 * squares / (losses.len() as f64 - 1.0)).sqrt())
+        (losses.len() > 1).then(|| (2.0 * losses.iter().variance()).sqrt())
     }
 
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.

@@ -21,7 +21,7 @@ fn schema(of: SchemaOf) -> Result<schemars::Schema> {
     Ok(match of {
         SchemaOf::Experiment => experiment::schema::schema().try_into().expect("it is an object"),
         SchemaOf::Run => schemars::schema_for!(crate::record::Record),
-        SchemaOf::Failure => schemars::schema_for!(crate::record::failure::FailureRecord),
+        SchemaOf::Failure => schemars::schema_for!(crate::record::FailureRecord),
         SchemaOf::Manifest => schemars::schema_for!(crate::results::manifest::Manifest),
         SchemaOf::Summary => schemars::schema_for!(crate::analysis::summary::Summary),
         SchemaOf::Comparison => schemars::schema_for!(crate::show::table::Compared),

@@ -10,7 +10,7 @@ use super::judge::judge;
 use crate::host::identity::Host;
 use crate::host::noise::{self, NO_STEAL, NO_STOPS, Noise};
 use crate::host::probe::hash;
-use crate::record::figures::{FIGURES, Figure, OfOurs};
+use crate::record::figures::{FIGURES, OfOurs};
 use crate::record::place::{Place, Role};
 use crate::record::settings::{Settings, files};
 use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
@@ -35,39 +35,27 @@ pub(super) fn explain_vcpus(vcpus: &[PerVcpu], why: &mut Why) {
     }
 }
 
+/// All figures that the table has of a run. A reason that the members of a family share stands once.
 fn figures(of: &OfOurs<'_>, why: &mut Why) -> Figures {
     let mut figures = Figures::default();
     for row in FIGURES {
-        if let Some(members) = why.known(row.name, row.of_ours(of)) {
-            note(&mut figures, row, members, why);
+        let members = why.known(row.name, row.of_ours(of)).unwrap_or_default();
+        let first = members.first().and_then(|(_, value)| value.as_ref().err().cloned());
+        let is_shared =
+            first.is_some() && members.iter().all(|(_, value)| value.as_ref().err() == first.as_ref());
+        for (name, value) in members {
+            if figures.has(&name) {
+                continue; // A row of its own says more than its family.
+            }
+            let value = value.and_then(|value| match value.is_finite() {
+                true => Ok(value),
+                false => Err("it is no finite number".into()),
+            });
+            let value = why.known(if is_shared { row.name } else { &name }, value);
+            figures.set(name, value);
         }
     }
     figures
-}
-
-/// Notes the members of a family, or the one figure. A reason that they share stands once.
-fn note(figures: &mut Figures, row: &Figure, members: Vec<(String, Known<f64>)>, why: &mut Why) {
-    let mut reasons = members.iter().map(|(_, value)| value.as_ref().err());
-    let first = reasons.next().flatten();
-    let shared = first.filter(|first| reasons.all(|it| it == Some(*first))).cloned();
-    let is_shared = shared.is_some();
-    if let Some(reason) = shared {
-        why.explain(row.name, reason.0);
-    }
-    for (name, value) in members {
-        if figures.has(&name) {
-            continue; // A row of its own says more than its family.
-        }
-        let value = value.and_then(|value| match value.is_finite() {
-            true => Ok(value),
-            false => Err("it is no finite number".into()),
-        });
-        let value = match is_shared {
-            true => value.ok(),
-            false => why.known(name.clone(), value),
-        };
-        figures.set(name, value);
-    }
 }
 
 /// The timeline of a run; of an experiment only where it is drawn: a record may be twice as long with it.
@@ -116,12 +104,14 @@ pub(crate) fn record(
         timeline,
         at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
         distributions: of.times.iter().map(|times| (times.name.into(), times.buckets())).collect(),
-        lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
         schedule: found.schedule,
         vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         per_vcpu,
         ..origin.record(place, settings, run_delay, &outcome.kvm_stats, why)
     };
+    for (name, count) in &outcome.lock_events {
+        record.lock_events.set(name.clone(), *count as f64);
+    }
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
 }

@@ -4,14 +4,13 @@
 //! [`SCHEMA_VERSION`]. Units are part of the names. What a run cannot tell is `null`, with the reason under its name in `why`; it
 //! is never 0.
 
-pub(crate) mod failure;
 pub(crate) mod figures;
 pub(crate) mod place;
 pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Known, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
+use haltkick_vmm::{Explanation, Known, OurGuest, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -20,6 +19,7 @@ use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT};
 use crate::record::figures::{Figure, LOCK_EVENT, Unit};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
+use crate::text::exit::Failure;
 
 pub(crate) const SCHEMA: &str = "haltkick.run";
 pub(crate) const SCHEMA_VERSION: u32 = 2;
@@ -68,7 +68,8 @@ pub(crate) struct Record {
     pub(crate) distributions: BTreeMap<String, Vec<(f64, u64)>>,
     /// Lock events of all vCPUs since boot, under the names that Linux uses: counts, and of `pv_latency_...` the sum in
     /// nanoseconds. Of a Linux guest those that it printed as `haltkick: lock_event.NAME=VALUE count`.
-    pub(crate) lock_events: Counts,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, f64>"))]
+    pub(crate) lock_events: Figures,
     /// With `--schedule`: what the file had for the window, and how much of that was repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, f64>"))]
@@ -167,6 +168,13 @@ impl Record {
         }
     }
 
+    /// All figures with their names, and of a Linux guest the events of its locks.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, Option<f64>)> {
+        let events = self.lock_events.iter().filter(move |_| self.is_linux());
+        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), count));
+        self.figures.iter().map(|(name, value)| (name.to_owned(), value)).chain(events)
+    }
+
     /// A figure; 0 where there is none.
     pub(crate) fn amount(&self, name: &str) -> f64 {
         self.figure(name).unwrap_or_default()
@@ -214,22 +222,17 @@ impl Record {
     }
 }
 
-/// Numbers by name, as records write them: whole ones without a decimal point.
+/// Figures by name, as records write them: whole ones without a decimal point. Null: this run cannot tell.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(transparent)]
-pub(crate) struct Numbers<V>(BTreeMap<String, V>);
+pub(crate) struct Figures(BTreeMap<String, Option<f64>>);
 
-/// Figures by name; null: this run cannot tell.
-pub(crate) type Figures = Numbers<Option<f64>>;
-
-pub(crate) type Counts = Numbers<f64>;
-
-impl<V: Copy + Into<Option<f64>>> Numbers<V> {
+impl Figures {
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.0.get(name).copied().and_then(Into::into)
+        self.0.get(name).copied().flatten()
     }
 
-    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<V>) {
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>) {
         self.0.insert(name.into(), value.into());
     }
 
@@ -237,14 +240,8 @@ impl<V: Copy + Into<Option<f64>>> Numbers<V> {
         self.0.contains_key(name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
-    }
-}
-
-impl<V> FromIterator<(String, V)> for Numbers<V> {
-    fn from_iter<T: IntoIterator<Item = (String, V)>>(numbers: T) -> Self {
-        Self(numbers.into_iter().collect())
     }
 }
 
@@ -259,52 +256,34 @@ fn number(value: f64) -> Value {
     if is_whole && is_kept { json!(value as i64) } else { json!(value) }
 }
 
-impl<V: Copy + Into<Option<f64>>> Serialize for Numbers<V> {
+impl Serialize for Figures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let number = |value: V| Into::<Option<f64>>::into(value).map(number);
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, number(*value))))
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value.map(number))))
     }
 }
 
 #[cfg(feature = "schema")]
-mod schema {
-    use schemars::{JsonSchema, Schema, SchemaGenerator};
-    use serde_json::{Map, Value, json};
-
-    use super::{Counts, Figures};
-    use crate::record::figures::FIGURES;
-
-    impl JsonSchema for Figures {
-        fn schema_name() -> std::borrow::Cow<'static, str> {
-            "Figures".into()
-        }
-
-        fn json_schema(_: &mut SchemaGenerator) -> Schema {
-            let told = |about: &str, unit: &str| json!({ "description": format!("{about} Unit: {unit}."), "type": ["number", "null"] });
-            let rows =
-                |is_family: bool| FIGURES.iter().filter(move |row| row.name.contains('*') == is_family);
-            let exact: Map<String, Value> =
-                rows(false).map(|row| (row.name.into(), told(row.about, row.unit.word()))).collect();
-            let families: Map<String, Value> = rows(true)
-                .map(|row| (format!("^{}$", row.name.replace('*', ".+")), told(row.about, row.unit.word())))
-                .collect();
-            schemars::json_schema!({
-                "type": "object",
-                "properties": exact,
-                "patternProperties": families,
-                "additionalProperties": { "type": ["number", "null"] },
-            })
-        }
+impl schemars::JsonSchema for Figures {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Figures".into()
     }
 
-    impl JsonSchema for Counts {
-        fn schema_name() -> std::borrow::Cow<'static, str> {
-            "Counts".into()
-        }
-
-        fn json_schema(_: &mut SchemaGenerator) -> Schema {
-            schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "number" } })
-        }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let told = |row: &Figure| {
+            let about = format!("{} Unit: {}.", row.about, row.unit.word());
+            json!({ "description": about, "type": ["number", "null"] })
+        };
+        let pattern = |row: &Figure| format!("^{}$", row.name.replace('*', ".+"));
+        let (families, exact): (Vec<&Figure>, Vec<&Figure>) =
+            figures::FIGURES.iter().partition(|row| row.name.contains('*'));
+        let exact = exact.into_iter().map(|row| (row.name.to_owned(), told(row)));
+        let families = families.into_iter().map(|row| (pattern(row), told(row)));
+        schemars::json_schema!({
+            "type": "object",
+            "properties": exact.collect::<serde_json::Map<_, _>>(),
+            "patternProperties": families.collect::<serde_json::Map<_, _>>(),
+            "additionalProperties": { "type": ["number", "null"] },
+        })
     }
 }
 
@@ -382,25 +361,22 @@ pub(crate) struct Timeline {
 }
 
 /// Letters of [`Noted::OFF`].
-pub(crate) const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
+const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
 /// The letter of a vCPU that was never off.
-pub(crate) const NEVER_OFF: char = '.';
+const NEVER_OFF: char = '.';
 
 impl Timeline {
     /// Makes the timeline of all vCPUs, in a window of this length.
     pub(crate) fn new(vcpus: &[&Noted], window_ns: u64) -> Option<Self> {
         let bin_ns = vcpus.first()?.bin_ns();
+        let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / bin_ns).min(9) as u8) as char;
+        let on_pcpu = |vcpu: &&Noted| vcpu.of(Where::Running, window_ns).map(digit).collect::<String>();
         Some(Self {
             bin_ns,
-            on_pcpu: vcpus.iter().map(|vcpu| on_pcpu(vcpu, window_ns)).collect(),
+            on_pcpu: vcpus.iter().map(on_pcpu).collect(),
             off_pcpu: vcpus.iter().map(|vcpu| off_pcpu(vcpu, window_ns)).collect(),
         })
     }
-}
-
-fn on_pcpu(vcpu: &Noted, window_ns: u64) -> String {
-    let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / vcpu.bin_ns()).min(9) as u8) as char;
-    vcpu.of(Where::Running, window_ns).map(digit).collect()
 }
 
 fn off_pcpu(vcpu: &Noted, window_ns: u64) -> String {
@@ -412,4 +388,44 @@ fn off_pcpu(vcpu: &Noted, window_ns: u64) -> String {
     };
     let bins = each.first().map_or(0, Vec::len);
     (0..bins).map(|bin| letter(bin).unwrap_or(NEVER_OFF)).collect()
+}
+
+/// A run that failed in the guest. The output of `haltkick run --format json` then.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct FailureRecord {
+    /// "haltkick.failure".
+    pub(crate) schema: &'static str,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// The exit code: 5, the guest failed; 6, no progress.
+    pub(crate) exit_code: u8,
+    /// One line: what failed, and where.
+    pub(crate) message: String,
+    /// The request, as the record of a run has it.
+    pub(crate) config: Settings,
+    /// Output of the guest to its console.
+    pub(crate) console: String,
+    /// Verdict, locks, and vCPUs as they were: see docs/explain.md.
+    #[cfg_attr(feature = "schema", schemars(with = "Value"))]
+    pub(crate) explanation: Explanation,
+}
+
+impl FailureRecord {
+    pub(crate) fn new(
+        asked: OurGuest<'_>,
+        failure: &Failure,
+        console: String,
+        explanation: Explanation,
+    ) -> Self {
+        Self {
+            schema: "haltkick.failure",
+            schema_version: 1,
+            exit_code: failure.exit as u8,
+            message: failure.message.clone(),
+            config: Settings::asked(asked),
+            console,
+            explanation,
+        }
+    }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{
-    Accelerator, Engine, Known, LinuxOutcome, OurGuest, Outcome, PreemptedSource, Ring, Run, Sched,
-};
+use haltkick_vmm::{Accelerator, Engine, Known, LinuxOutcome, OurGuest, Outcome, Ring, Run, Sched};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,23 +20,22 @@ pub(crate) use crate::settings::table::engine;
 pub(crate) struct Settings(BTreeMap<String, Value>);
 
 /// A name among the settings of a record that is no row of the table of settings, with its description and its value.
-type Row = (&'static str, &'static str, fn(&Of<'_>) -> Known<Value>);
-
-struct Of<'a> {
-    asked: OurGuest<'a>,
-    outcome: &'a Outcome,
-}
+type Row = (&'static str, &'static str, fn(OurGuest<'_>, &Outcome) -> Known<Value>);
 
 impl Settings {
     pub(crate) fn of_ours(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
-        let it = Of { asked, outcome };
-        let others = ROWS.iter().map(|(name, _, value)| (*name, value(&it)));
+        let others = ROWS.iter().map(|(name, _, value)| (*name, value(asked, outcome)));
         let values = recorded().map(|(name, _, value)| (name, value(asked))).chain(others);
         let told = |(name, value): (&str, Known<Value>)| {
             let value = why.known(format!("settings.{name}"), value);
             (name.to_owned(), value.unwrap_or_default())
         };
         Self(values.map(told).collect())
+    }
+
+    /// What was asked for, without what came of it.
+    pub(crate) fn asked(asked: OurGuest<'_>) -> Self {
+        Self(recorded().map(|(name, _, value)| (name.into(), value(asked).unwrap_or_default())).collect())
     }
 
     pub(crate) fn of_linux(run: &Run, outcome: &LinuxOutcome, why: &mut Why) -> Self {
@@ -205,35 +202,33 @@ static ROWS: &[Row] = &[
     (
         "machine_sha256",
         "SHA-256 of the machine's file; `files`, in the record of a run by itself or in manifest.json, has the text.",
-        |it| given(sha256_of(it.asked.run, "machine"), "a machine that is not simulated"),
+        |it, _| given(sha256_of(it.run, "machine"), "a machine that is not simulated"),
     ),
-    ("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
-        given(sha256_of(it.asked.run, "host"), "no model of a host schedules")
+    ("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it, _| {
+        given(sha256_of(it.run, "host"), "no model of a host schedules")
     }),
-    ("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
-    ("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
-        given(sha256_of(it.asked.run, "schedule"), "no schedule was repeated")
+    ("beside", "Names of the other guests that ran at the same time.", |it, _| told(beside(it))),
+    ("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it, _| {
+        given(sha256_of(it.run, "schedule"), "no schedule was repeated")
     }),
     (
         "spin_rounds",
         "How many rounds a paravirtual waiter spins before it sleeps; 0: it goes by `spin_threshold_ns`.",
-        |it| told(it.asked.ours.spin_rounds),
+        |it, _| told(it.ours.spin_rounds),
     ),
-    ("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |it| {
-        told(it.outcome.memory_bytes)
+    ("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |_, it| {
+        told(it.memory_bytes)
     }),
-    ("ring", "The ring that was used: 0 or 3.", |it| {
-        told(if it.outcome.ring == Ring::Ring0 { 0 } else { 3 })
+    ("ring", "The ring that was used: 0 or 3.", |_, it| told(if it.ring == Ring::Ring0 { 0 } else { 3 })),
+    ("ring_reason", "Why that ring.", |_, it| told(it.ring_reason.clone())),
+    ("pv_backend", "How vCPUs slept and were woken: \"vmm\", \"kvm\" or \"ipi\".", |_, it| {
+        told(it.pv_backend.name())
     }),
-    ("ring_reason", "Why that ring.", |it| told(it.outcome.ring_reason.clone())),
-    ("pv_backend", "How vCPUs slept and were woken: \"vmm\", \"kvm\" or \"ipi\".", |it| {
-        told(it.outcome.pv_backend.name())
-    }),
-    ("pv_backend_reason", "Why so.", |it| told(it.outcome.pv_backend_reason.clone())),
+    ("pv_backend_reason", "Why so.", |_, it| told(it.pv_backend_reason.clone())),
     (
         "preempted_flag",
         "Writer of the `preempted` flag: \"vmm\", \"kvm\" or \"bpf\"; null if it is not written.",
-        |it| it.outcome.preempted_source.clone().map(|source| flag_writer(source).into()),
+        |_, it| it.preempted_source.clone().map(|source| format!("{source:?}").to_lowercase().into()),
     ),
 ];
 
@@ -241,12 +236,4 @@ static ROWS: &[Row] = &[
 fn beside(asked: OurGuest<'_>) -> Vec<String> {
     let others = asked.run.guests.iter().skip(1).filter(|_| asked.index == 0);
     others.map(|guest| guest.name.clone()).collect()
-}
-
-fn flag_writer(source: PreemptedSource) -> &'static str {
-    match source {
-        PreemptedSource::Vmm => "vmm",
-        PreemptedSource::Kvm => "kvm",
-        PreemptedSource::Bpf => "bpf",
-    }
 }

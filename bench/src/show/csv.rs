@@ -9,7 +9,6 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Setting, Summary};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
-use crate::record::figures::LOCK_EVENT;
 use crate::record::place::Role;
 
 /// Estimates: `setting...,arm,baseline,metric,n,median,hodges_lehmann,low,high`.
@@ -68,13 +67,10 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
             record.host.identity(),
             record.trusted.to_string(),
         ];
-        let figures = record.figures.iter().map(|(name, value)| (name.to_owned(), value));
-        let events = record.lock_events.iter().filter(move |_| record.is_linux());
-        let events = events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), Some(count)));
         let noise = &record.noise;
         let shares = [("others_share", noise.others_share), ("steal_share", noise.steal_share)];
         let shares = shares.map(|(name, share)| (name.to_owned(), share));
-        figures.chain(events).chain(shares).map(move |(name, value)| {
+        record.named().chain(shares).map(move |(name, value)| {
             let fields = of_run.iter().cloned().chain([name, number(value)]);
             (&place.setting, fields.collect::<Vec<String>>())
         })

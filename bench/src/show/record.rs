@@ -6,8 +6,8 @@ use haltkick_vmm::{Explanation, Repeated, printable};
 
 use crate::record::Record;
 use crate::record::figures::{
-    COMPLETION, CPU, CPU_BYTES, EFFICIENCY, FEWEST, Figure, IDEAL, JAIN, LOCK_BYTES, LOCK_CPU,
-    LOCK_CPU_SHARE, PAIRS, STARVED, THROUGHPUT, WINDOW, WORK_SPEED,
+    COMPLETION, CPU, CPU_BYTES, EFFICIENCY, Figure, IDEAL, LOCK_BYTES, LOCK_CPU, LOCK_CPU_SHARE, PAIRS,
+    STARVED, THROUGHPUT, Unit, WINDOW, WORK_SPEED,
 };
 use crate::text::quantity::{LATENCIES, count, event, percent, si, significant, time_ns};
 
@@ -36,24 +36,31 @@ fn line(name: &str, value: impl Into<String>) -> Line {
     (name.into(), value.into())
 }
 
-/// A figure as people read it, or why there is none.
+/// A figure as people read it, or why there is none. A `%` behind its name makes it a percentage.
 fn shown(record: &Record, name: &str) -> String {
-    let unit = Figure::find(name).map(|row| row.unit);
-    let value = record.figure(name).zip(unit).map(|(value, unit)| unit.show(value));
-    value.unwrap_or_else(|| missing(record, name))
+    let (name, is_percentage) = name.strip_suffix('%').map_or((name, false), |name| (name, true));
+    let show = |value: f64| match Figure::find(name) {
+        _ if is_percentage => percent(value),
+        // Families of counts have times among them.
+        _ if name.ends_with("_ns") => time_ns(value),
+        figure => figure.map_or(Unit::Number, |figure| figure.unit).show(value),
+    };
+    record.figure(name).map_or_else(|| missing(record, name), show)
 }
 
 fn missing(record: &Record, name: &str) -> String {
     record.why(name).map_or("not available".into(), |reason| format!("not available: {reason}"))
 }
 
-/// A time that several lines have.
-fn time(record: &Record, name: &str) -> String {
-    time_ns(record.amount(name))
-}
-
-fn times_of(record: &Record, name: &str) -> String {
-    count(record.amount(name) as u64)
+/// A text with the figures that it names in braces. `Err`: none of them is known, for the reason of the first.
+fn filled(record: &Record, text: &str) -> Result<String, String> {
+    let parts: Vec<&str> = text.split(['{', '}']).collect();
+    let is_known = |name: &&str| record.figure(name.trim_end_matches('%')).is_some();
+    if !parts.iter().skip(1).step_by(2).any(is_known) {
+        return Err(missing(record, parts[1]));
+    }
+    let part = |(at, part): (usize, &&str)| if at % 2 == 0 { (*part).into() } else { shown(record, part) };
+    Ok(parts.iter().enumerate().map(part).collect())
 }
 
 fn head(record: &Record) -> Vec<Line> {
@@ -87,11 +94,8 @@ fn cell(record: &Record) -> String {
 }
 
 fn throughput(record: &Record) -> Vec<Line> {
-    let per_second = shown(record, THROUGHPUT);
-    let mut lines = vec![
-        line("throughput", format!("{per_second} in {}{}", time(record, WINDOW), of_each_pcpu(record))),
-        line("ideal", shown(record, IDEAL)),
-    ];
+    let rate = shown(record, THROUGHPUT) + " in " + &shown(record, WINDOW) + &of_each_pcpu(record);
+    let mut lines = vec![line("throughput", rate), line("ideal", shown(record, IDEAL))];
     if record.settings.get("work_sections").is_some() {
         lines.push(line("completion", shown(record, COMPLETION)));
     }
@@ -123,8 +127,8 @@ fn fairness(record: &Record) -> String {
         }
         _ => String::new(),
     };
-    let [fewest, most] = [FEWEST, "max_per_vcpu"].map(|name| times_of(record, name));
-    format!("Jain {}, {fewest} to {most} per vCPU{starved}", shown(record, JAIN))
+    let each = filled(record, "Jain {jain}, {min_per_vcpu} to {max_per_vcpu} per vCPU");
+    each.unwrap_or_else(|reason| reason) + &starved
 }
 
 /// Throughput of the vCPUs that began on each NUMA node.
@@ -186,82 +190,54 @@ fn at_least(record: &Record, name: &str) -> &'static str {
 
 /// Lines about preemptions: the activities that they hit, and what that did.
 fn preemptions(record: &Record) -> Vec<Line> {
-    let mut lines = vec![
-        line("preemptions", by_activity(record, "preemptions_", "")),
-        line("preempted", by_activity(record, "preempted_", "_ns")),
-        line("lost by others", by_activity(record, "lost_", "_ns")),
+    let each =
+        [("preemptions", "preemptions_*"), ("preempted", "preempted_*_ns"), ("lost by others", "lost_*_ns")];
+    let told = |family: &str| filled(record, &by_activity(family)).unwrap_or_else(|reason| reason);
+    let mut lines: Vec<Line> = each.map(|(name, family)| line(name, told(family))).into();
+    let free = time_ns(record.amount("closed_free_mean_ns") * record.amount("closed_free_count"));
+    let closed = format!("{{closed_absences}} absences, free for {free}, lost {{closed_lost_ns}}");
+    let policy = record.settings.text("deschedule").unwrap_or("none");
+    let on_purpose = format!("{} ({policy})", by_activity("injected_*"));
+    let others = [
+        ("closed by head", closed.as_str()),
+        ("hint", "{hint_error_rate%} of {hint_samples} looks wrong"),
+        ("grace", "{grace_granted} slices extended by {grace_overrun_ns}, {grace_expired} without effect"),
+        // The VMM counts vCPUs, the kernel periods and pCPUs.
+        (
+            "throttled",
+            "{throttled_times} times, {throttled_ns} in all, {throttled_holders} times with a lock held",
+        ),
+        (
+            "throttled",
+            "in {throttled_periods} of {throttled_of_periods} periods, pCPUs together for {throttled_pcpu_ns}",
+        ),
+        ("on purpose", on_purpose.as_str()),
     ];
-    // A line where the run has the figure that it is about.
-    let mut told = |name: &str, figure: &str, text: &dyn Fn() -> String| {
-        if record.figure(figure).is_some() {
-            lines.push(line(name, text()));
-        }
-    };
-    told("closed by head", "closed_absences", &|| {
-        let free = time_ns(record.amount("closed_free_mean_ns") * record.amount("closed_free_count"));
-        let (absences, lost) = (times_of(record, "closed_absences"), time(record, "closed_lost_ns"));
-        format!("{absences} absences, free for {free}, lost {lost}")
-    });
-    told("hint", "hint_error_rate", &|| {
-        format!(
-            "{} of {} looks wrong",
-            percent(record.amount("hint_error_rate")),
-            times_of(record, "hint_samples")
-        )
-    });
-    told("grace", "grace_granted", &|| {
-        let (granted, expired) = (times_of(record, "grace_granted"), times_of(record, "grace_expired"));
-        format!("{granted} slices extended by {}, {expired} without effect", time(record, "grace_overrun_ns"))
-    });
-    // The VMM counts vCPUs, the kernel periods and pCPUs.
-    told("throttled", "throttled_times", &|| {
-        let (times, holders) = (times_of(record, "throttled_times"), times_of(record, "throttled_holders"));
-        format!("{times} times, {} in all, {holders} times with a lock held", time(record, "throttled_ns"))
-    });
-    told("throttled", "throttled_of_periods", &|| {
-        let (throttled, of) =
-            (times_of(record, "throttled_periods"), times_of(record, "throttled_of_periods"));
-        format!("in {throttled} of {of} periods, pCPUs together for {}", time(record, "throttled_pcpu_ns"))
-    });
-    told("on purpose", "injected", &|| {
-        let policy = record.settings.text("deschedule").unwrap_or("none");
-        format!("{} ({policy})", by_activity(record, "injected_", ""))
-    });
+    lines.extend(others.into_iter().filter_map(|(name, text)| Some(line(name, filled(record, text).ok()?))));
     if let Some(Repeated { absences, absent_ns, honoured }) = record.schedule {
-        let absent = time_ns(absent_ns as f64);
-        lines.push(line(
-            "schedule",
-            format!("{} of {absences} absences honoured, {absent} in all", percent(honoured)),
-        ));
+        let (share, absent) = (percent(honoured), time_ns(absent_ns as f64));
+        lines.push(line("schedule", format!("{share} of {absences} absences honoured, {absent} in all")));
     }
     lines
 }
 
-/// The members of a family by what a vCPU was doing.
-fn by_activity(record: &Record, before: &str, behind: &str) -> String {
-    let each = [
-        ("holder", "holder"),
-        ("head", "head"),
-        ("waiter", "waiter"),
-        ("halted", "halted"),
-        ("neither", "other"),
-    ];
-    let name = |key: &str| format!("{before}{key}{behind}");
-    if record.figure(&name("holder")).is_none() {
-        return missing(record, &name("holder"));
-    }
-    each.map(|(shown_as, key)| format!("{shown_as} {}", shown(record, &name(key)))).join(", ")
+/// The text with the members of a family by what a vCPU was doing.
+fn by_activity(family: &str) -> String {
+    let word = |key: &'static str| if key == "other" { "neither" } else { key };
+    let part = |key: &'static str| format!("{} {{{}}}", word(key), family.replace('*', key));
+    ["holder", "head", "waiter", "halted", "other"].map(part).join(", ")
 }
 
 fn costs(record: &Record) -> Vec<Line> {
+    let events = record.lock_events.iter().filter_map(|(name, count)| Some((name, count?)));
     let mut lines = vec![
         line("lock cost", lock_cost(record)),
-        line("lock events", largest(record.lock_events.iter())),
+        line("lock events", largest(events)),
         line("vm exits", largest(record.vm_exits.iter().map(|(name, count)| (name.as_str(), *count as f64)))),
-        line("cpu time", format!("{} on {} pCPUs", time(record, CPU), record.settings.pcpus())),
+        line("cpu time", format!("{} on {} pCPUs", shown(record, CPU), record.settings.pcpus())),
     ];
     if let Some(share) = record.figure(LOCK_CPU_SHARE) {
-        let in_locks = time(record, LOCK_CPU);
+        let in_locks = shown(record, LOCK_CPU);
         lines.push(line("in locks", format!("{in_locks}, {} of the vCPUs' time on pCPUs", percent(share))));
     }
     lines.push(line("lost updates", shown(record, "lost_updates")));
@@ -311,7 +287,7 @@ fn linux(record: &Record) -> Vec<Line> {
         lines.push(line("offered", offered.join(", ")));
     }
     let end = record.failure.as_ref().map_or(record.end.clone(), |failure| format!("failed: {failure}"));
-    lines.push(line("end", format!("{end}, after {}", time(record, "until_end_ns"))));
+    lines.push(line("end", format!("{end}, after {}", shown(record, "until_end_ns"))));
     if let Some(inside) = &record.inside {
         let release = inside.host.kernel.as_deref().unwrap_or("of unknown release");
         lines.push(line("kernel", format!("{release} ({})", settings.text("kernel").unwrap_or_default())));

@@ -17,7 +17,7 @@ use crate::show::published;
 use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
-pub(crate) use columns::{Shows, shown, value};
+pub(crate) use columns::{shown, value};
 pub(crate) use compared::{Compared, LeftOut, cells, comparisons};
 pub(crate) use notes::Detail;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Comparison, Setting, Trials};
 use crate::analysis::rate::{self, Rate};
-use crate::analysis::significance;
+use crate::analysis::significance::{LEVEL_OF_BOTH_SIDES, holm};
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
@@ -25,6 +25,9 @@ impl Pair {
         self.rates.map(|(above, below)| above.over(below))
     }
 }
+
+/// Setting, arm, and whether it is the second half of the A/A pair.
+type Cell<'a> = (&'a Setting, &'a str, bool);
 
 /// Records by setting, arm, role and block.
 pub(crate) struct Placed<'a> {
@@ -90,24 +93,17 @@ impl<'a> Placed<'a> {
         self.of(setting, arm, false).map(run).collect()
     }
 
-    /// Pairs of `arm` over `baseline`, one for each block that has both on one host. With `of_control` the arm's runs are those of the
-    /// A/A pair's second half.
+    /// Pairs of the first cell's runs over the second's, one for each block that has both on one host.
     ///
     /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
-    pub(crate) fn pairs(
-        &self,
-        measure: &Measure,
-        setting: &Setting,
-        arm: &str,
-        baseline: &str,
-        of_control: bool,
-    ) -> Vec<Pair> {
-        let run = |(block, record): (u32, &Record)| {
-            let pass = (block, record.host.identity());
-            (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
-        };
-        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> =
-            self.of(setting, baseline, false).map(run).collect();
+    pub(crate) fn pairs(&self, measure: &Measure, cells: [Cell<'_>; 2]) -> Vec<Pair> {
+        let [above, below] = cells.map(|(setting, arm, control)| {
+            let run = |(block, record): (u32, &Record)| {
+                let pass = (block, record.host.identity());
+                (pass, (self.rate(measure, record), self.neighbours_share(measure, record)))
+            };
+            self.of(setting, arm, control).map(run).collect::<BTreeMap<_, _>>()
+        });
         let limit = measure.neighbours_limit();
         let are_alike = |(above, below): (f64, f64)| {
             above.max(below) <= limit && (above - below).abs() <= OTHERS_SHARE_LIMIT
@@ -118,7 +114,7 @@ impl<'a> Placed<'a> {
             let is_valid = rates.is_some() && share.zip(baseline_share).is_some_and(are_alike);
             Some(Pair { rates, is_valid })
         };
-        self.of(setting, arm, of_control).map(run).filter_map(pair).collect()
+        above.into_iter().filter_map(pair).collect()
     }
 }
 
@@ -128,6 +124,18 @@ pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
     settings.dedup();
     settings.sort_by_key(|setting| outline.rank(setting));
     settings
+}
+
+/// Pairs of compared arms that one block has both of, but on different hosts.
+pub(super) fn torn_pairs(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> usize {
+    let torn = |asked: &OutlineComparison, setting: &Setting| {
+        let is_torn = |(block, here): &(u32, &Record)| {
+            let there = placed.cells.get(&(setting, asked.baseline.as_str(), false, *block));
+            there.is_some_and(|there| there.host.identity() != here.host.identity())
+        };
+        placed.of(setting, &asked.arm, false).filter(is_torn).count()
+    };
+    outline.comparisons.iter().flat_map(|asked| settings.iter().map(move |it| torn(asked, it))).sum()
 }
 
 /// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
@@ -142,26 +150,33 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 /// All comparisons at all settings, with words that are corrected for the number of settings.
 pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
-        let pairs = placed.pairs(&asked.of, setting, &asked.arm, &asked.baseline, false);
+        let pairs =
+            placed.pairs(&asked.of, [&asked.arm, &asked.baseline].map(|arm| (setting, arm.as_str(), false)));
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
     let at_all = |asked| settings.iter().filter_map(move |it| at(asked, it));
     corrected(outline.comparisons.iter().flat_map(at_all).collect())
 }
 
-/// Comparisons at their settings, each with the p-value of its difference. Those of two arms by one figure, at however many
-/// settings, are corrected together. Every command takes its word for a difference from here.
+/// Comparisons at their settings, each with the p-value of its difference: the word of each interval, without the differences that do
+/// not withstand the correction. Those of two arms by one figure, at however many settings, are corrected together; settings that are not
+/// valid are not looked at. Every command takes its word for a difference from here.
 pub(crate) fn corrected(found: Vec<(Comparison, Option<f64>)>) -> Vec<Comparison> {
+    let (mut comparisons, p_values): (Vec<Comparison>, Vec<Option<f64>>) = found.into_iter().unzip();
     let mut families: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (at, (it, _)) in found.iter().enumerate() {
+    for (at, it) in comparisons.iter().enumerate().filter(|(_, it)| it.verdict != Verdict::NotValid) {
         let family = [it.name.clone(), it.arm.clone(), it.baseline.clone(), String::from(it.of.clone())];
         families.entry(family).or_default().push(at);
     }
-    let evidence: Vec<_> = found.iter().map(|(it, p_value)| (it.verdict, *p_value)).collect();
-    let mut comparisons: Vec<Comparison> = found.into_iter().map(|(it, _)| it).collect();
     for family in families.into_values() {
-        let words = significance::corrected(&family.iter().map(|at| evidence[*at]).collect::<Vec<_>>());
-        family.into_iter().zip(words).for_each(|(at, word)| comparisons[at].verdict = word);
+        let p_values: Vec<Option<f64>> = family.iter().map(|at| p_values[*at]).collect();
+        let withstand = holm(&p_values, LEVEL_OF_BOTH_SIDES);
+        let is_one_of_many = p_values.iter().flatten().count() > 1;
+        for (_, at) in family.into_iter().enumerate().filter(|(place, _)| !withstand.contains(place)) {
+            if is_one_of_many && comparisons[at].verdict.is_difference() {
+                comparisons[at].verdict = Verdict::NoDifferenceShown;
+            }
+        }
     }
     comparisons
 }
@@ -209,7 +224,8 @@ pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparis
     // Kernels have no throughput: the headline says what they are compared by.
     let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
     let of = headline.cloned().unwrap_or_default();
-    let pairs = placed.pairs(&of, &control.setting, &control.arm, &control.arm, true);
+    let pairs =
+        placed.pairs(&of, [true, false].map(|second| (&control.setting, control.arm.as_str(), second)));
     let arm = || control.arm.clone();
     let asked = OutlineComparison { of, name: "A/A".into(), arm: arm(), baseline: arm() };
     is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
@@ -224,7 +240,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
     let trials = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
-        let pairs = placed.pairs(of, setting, arm, baseline, false);
+        let pairs = placed.pairs(of, [arm, baseline].map(|arm| (setting, arm.as_str(), false)));
         // With what counting tells: the ratios alone would have intervals without it.
         let rates: Vec<Rate> = pairs.iter().filter_map(Pair::ratio).collect();
         let verdicts: Vec<Verdict> = rates
@@ -233,7 +249,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
             .collect();
         let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
         let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        let (share_low, share_high) = statistics::share_interval(faster + slower, verdicts.len());
+        let interval = statistics::share_interval(faster + slower, verdicts.len());
         Trials {
             name: comparison.name.clone(),
             setting: setting.clone(),
@@ -242,8 +258,8 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
             faster,
             slower,
             share: (faster + slower) as f64 / verdicts.len().max(1) as f64,
-            share_low,
-            share_high,
+            share_low: interval.low,
+            share_high: interval.high,
         }
     };
     comparisons.iter().map(trials).collect()

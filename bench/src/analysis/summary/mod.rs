@@ -16,11 +16,12 @@ use crate::analysis::consistency;
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
+use crate::host::noise::Noise;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
-use crate::record::place::{LOCK_FREE, Place, Role};
+use crate::record::place::{LOCK_FREE, Role};
 
-pub(crate) use checks::{Check, CheckOutcome, Overall};
+pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{Placed, are_too_many, comparison, corrected};
 pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
@@ -78,7 +79,7 @@ pub(crate) struct Summary {
     pub(crate) checks: Vec<Check>,
     /// Other load meanwhile, over all runs together.
     #[serde(default)]
-    pub(crate) noise: Overall,
+    pub(crate) noise: Noise,
     /// Warnings about the figures.
     pub(crate) warnings: Vec<String>,
 }
@@ -186,12 +187,12 @@ impl Summary {
             control: control(outline, placed),
             calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
             checks: vec![],
-            noise: Overall::of(records),
+            noise: checks::over_all(records),
             warnings: vec![],
         };
-        summary.published = published::published(&summary, records);
+        summary.published = published::published(&summary, placed);
         summary.checks = checks::checks(&summary, records);
-        summary.warnings = warnings(&summary, records);
+        summary.warnings = warnings(&summary, records, compared::torn_pairs(outline, settings, placed));
         summary
     }
 
@@ -274,32 +275,31 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
 
 /// Host of each lock-free run, and its throughput over the median of its cell there.
 fn calibration(records: &[Record]) -> Vec<(String, f64)> {
-    let mut ideals: Vec<(&Place, String, f64)> = records
-        .iter()
-        .filter_map(|record| {
-            Some((record.place.as_ref()?, record.host.identity(), record.figure(THROUGHPUT)?))
-        })
-        .filter(|(place, ..)| place.role == Role::Ideal)
-        .collect();
-    ideals.sort_by_key(|(place, ..)| place.order_index);
-    let mut of_cells: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-    for (place, host, speed) in &ideals {
-        of_cells.entry((place.cell_id.as_str(), host.as_str())).or_default().push(*speed);
-    }
-    let medians: BTreeMap<(&str, &str), f64> =
-        of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
-    let over_usual = |(place, host, speed): &(&Place, String, f64)| {
-        let usual = medians[&(place.cell_id.as_str(), host.as_str())];
-        (usual > 0.0).then(|| (host.clone(), speed / usual))
+    let ideal = |record: &Record| {
+        let place = record.place.as_ref().filter(|place| place.role == Role::Ideal)?;
+        let cell = (record.host.identity(), place.cell_id.clone());
+        Some((place.order_index, cell, record.figure(THROUGHPUT)?))
     };
-    ideals.iter().filter_map(over_usual).collect()
+    let mut ideals: Vec<(u64, (String, String), f64)> = records.iter().filter_map(ideal).collect();
+    ideals.sort_by_key(|(index, ..)| *index);
+    let mut of_cells: BTreeMap<&(String, String), Vec<f64>> = BTreeMap::new();
+    ideals.iter().for_each(|(_, cell, speed)| of_cells.entry(cell).or_default().push(*speed));
+    let usual: BTreeMap<_, f64> =
+        of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
+    let known = ideals.iter().filter(|(_, cell, _)| usual[cell] > 0.0);
+    known.map(|(_, cell, speed)| (cell.0.clone(), speed / usual[cell])).collect()
 }
 
 /// Returns the findings of the checks, and other facts that a reader must know.
-fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
+fn warnings(summary: &Summary, records: &[Record], torn: usize) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
-    warnings.extend(summary.noise.warnings());
-    warnings.extend(consistency::warnings(&summary.outline, records));
+    warnings.extend(checks::lost_time(&summary.noise));
+    warnings.extend(consistency::warnings(records));
+    if torn > 0 {
+        warnings.push(format!(
+            "{torn} pairs have their runs on different hosts and are left out: run all cells of a block on one host"
+        ));
+    }
     let failed =
         summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed && !check.is_told());
     warnings.extend(failed.map(|check| check.text.clone()));

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Comparison, Setting, Summary};
-use crate::analysis::rate::{self, Rate};
+use super::compared::Placed;
+use super::{Comparison, Row, Setting, Summary};
+use crate::analysis::rate;
 use crate::analysis::statistics::{Estimate, Interval};
+use crate::experiment::measure::Measure;
 use crate::experiment::published::{At, Ours, Published};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, LOCK_CPU_SHARE, WINDOW};
@@ -38,28 +40,29 @@ pub(crate) struct Reproduced {
     pub(crate) agreement: Agreement,
 }
 
-/// The experiment's rows. `records` are those that `summary` was made of.
-pub(super) fn published(summary: &Summary, records: &[Record]) -> Vec<Reproduced> {
+/// The experiment's rows. `placed` are the records that `summary` was made of.
+pub(super) fn published(summary: &Summary, placed: &Placed<'_>) -> Vec<Reproduced> {
     let rows = summary.outline.published.iter();
-    rows.map(|row| Results { summary, records }.reproduced(row)).collect()
+    rows.map(|row| Results { summary, placed }.reproduced(row)).collect()
 }
 
 struct Results<'a> {
     summary: &'a Summary,
-    records: &'a [Record],
+    placed: &'a Placed<'a>,
 }
 
 impl Results<'_> {
     fn reproduced(&self, row: &Published) -> Reproduced {
         let pcpus = self.summary.rows.first().map(|row| row.pcpus);
         let is_beyond = pcpus.is_some_and(|here| here < row.needs_pcpus as usize);
-        let (ours, setting, arm) =
-            if is_beyond { (None, Setting::new(), "") } else { self.figure(&row.ours) };
-        let ratio = self.vcpus_per_pcpu(&setting, arm);
+        let found = if is_beyond { None } else { self.figure(&row.ours) };
+        let ratio = found.as_ref().and_then(|(_, setting, arm)| self.vcpus_per_pcpu(setting, arm));
         let control = match &row.control {
             Some(control) => self.comparison(&control.compare, &control.at),
             None => self.summary.control.as_ref(),
         };
+        let setting = found.as_ref().map_or_else(Setting::new, |(_, setting, _)| (*setting).clone());
+        let ours = found.and_then(|(ours, ..)| ours);
         let is_share = matches!(row.ours, Ours::Share { .. });
         let agreement = match is_beyond {
             true => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
@@ -78,45 +81,42 @@ impl Results<'_> {
     }
 
     /// A figure with the setting and the arm that it is of.
-    fn figure<'r>(&'r self, ours: &'r Ours) -> (Option<Estimate>, Setting, &'r str) {
-        let (estimate, arm, at) = match ours {
+    fn figure<'r>(&'r self, ours: &'r Ours) -> Option<(Option<Estimate>, &'r Setting, &'r str)> {
+        match ours {
             Ours::Ratio { compare, at } => {
-                let Some(it) = self.comparison(compare, at) else { return (None, Setting::new(), "") };
-                return (it.ratio.clone(), it.setting.clone(), &it.arm);
+                let it = self.comparison(compare, at)?;
+                Some((it.ratio.clone(), &it.setting, &it.arm))
             }
-            Ours::Slowdown { arm, at, over } => (self.slowdown(arm, at, over), arm, at),
-            Ours::Share { share, among, arm, at } => (self.share(share, among.as_deref(), arm, at), arm, at),
-        };
-        let of_run = |record: &Record| Some(record.place.as_ref()?.setting.clone());
-        (estimate, self.runs(arm, at).next().and_then(of_run).unwrap_or_default(), arm)
+            Ours::Slowdown { arm, at, over } => {
+                let slow = self.setting(arm, at)?;
+                let fast = self.setting(arm, over);
+                let estimate = fast.and_then(|fast| {
+                    let cells = [fast, slow].map(|setting| (setting, arm.as_str(), false));
+                    let pairs = self.placed.pairs(&Measure::Throughput, cells);
+                    rate::estimate(&pairs.iter().filter_map(|pair| pair.ratio).collect::<Vec<_>>())
+                });
+                Some((estimate, slow, arm))
+            }
+            Ours::Share { share, among, arm, at } => {
+                let setting = self.setting(arm, at)?;
+                Some((self.share(share, among.as_deref(), arm, setting), setting, arm))
+            }
+        }
     }
 
     fn comparison(&self, name: &str, at: &At) -> Option<&Comparison> {
         self.summary.comparisons.iter().find(|it| it.name == name && has(&it.setting, at))
     }
 
-    fn runs(&self, arm: &str, at: &At) -> impl Iterator<Item = &Record> {
-        self.records.iter().filter(move |record| {
-            let place = record.place.as_ref();
-            place.is_some_and(|it| it.role == Role::Arm && it.arm == arm && has(&it.setting, at))
-        })
+    /// The setting of an arm at this point of the grid.
+    fn setting(&self, arm: &str, at: &At) -> Option<&Setting> {
+        let mut rows = self.summary.rows.iter().filter(|row| row.role == Role::Arm && row.arm == arm);
+        rows.find(|row| has(&row.setting, at)).map(|row| &row.setting)
     }
 
-    fn slowdown(&self, arm: &str, at: &At, over: &At) -> Option<Estimate> {
-        let rates = |at| {
-            let pass = |record: &Record| Some((record.place.as_ref()?.block, record.host.identity()));
-            let of_run = move |record: &Record| Some((pass(record)?, Rate::of(record)?));
-            self.runs(arm, at).filter_map(of_run).collect::<BTreeMap<_, _>>()
-        };
-        let slow = rates(at);
-        let ratios: Vec<Rate> =
-            rates(over).iter().filter_map(|(pass, fast)| Some(fast.over(*slow.get(pass)?))).collect();
-        rate::estimate(&ratios)
-    }
-
-    fn share(&self, share: &str, among: Option<&str>, arm: &str, at: &At) -> Option<Estimate> {
-        let runs = || self.runs(arm, at);
-        let in_run = |record: &Record| match share {
+    fn share(&self, share: &str, among: Option<&str>, arm: &str, setting: &Setting) -> Option<Estimate> {
+        let runs: Vec<&Record> = self.placed.of(setting, arm, false).map(|(_, record)| record).collect();
+        let in_run = |record: &&Record| match share {
             "lock-cpu" => record.figure(LOCK_CPU_SHARE),
             _ => {
                 let waited_ns = record.figure("wait_mean_ns")? * record.figure(ACQUISITIONS)?;
@@ -124,28 +124,24 @@ impl Results<'_> {
             }
         };
         let Some(among) = among else {
-            let shares: Option<Vec<f64>> = runs().map(in_run).collect();
+            let shares: Option<Vec<f64>> = runs.iter().map(in_run).collect();
             return Estimate::of_positive(&shares?);
         };
         // A single run has few events: those of all runs are taken together.
         let count = |name: &str| -> u64 {
-            let all: Option<f64> = runs().map(|record| record.lock_events.get(name)).sum();
+            let all: Option<f64> = runs.iter().map(|record| record.lock_events.get(name)).sum();
             all.unwrap_or_default() as u64
         };
-        Estimate::of_count(count(share), count(among), runs().count())
+        Estimate::of_count(count(share), count(among), runs.len())
     }
 
     fn vcpus_per_pcpu(&self, setting: &Setting, arm: &str) -> Option<f64> {
-        let first = arm.split(BESIDE).next()?;
-        let is_of_run = |name: &str| {
-            name == first || name.strip_prefix(first).is_some_and(|rest| rest.starts_with(BESIDE))
+        let is_of_run = |row: &&Row| {
+            let is_arm = matches!(row.role, Role::Arm | Role::Beside) && row.setting == *setting;
+            is_arm && row.arm.split(BESIDE).next() == arm.split(BESIDE).next()
         };
-        let rows = || {
-            let of_setting = self.summary.rows.iter().filter(|row| row.setting == *setting);
-            of_setting.filter(|row| matches!(row.role, Role::Arm | Role::Beside) && is_of_run(&row.arm))
-        };
-        let pcpus = rows().next()?.pcpus;
-        Some(f64::from(rows().map(|row| row.vcpus).sum::<u32>()) / pcpus as f64)
+        let rows: Vec<&Row> = self.summary.rows.iter().filter(is_of_run).collect();
+        Some(f64::from(rows.iter().map(|row| row.vcpus).sum::<u32>()) / rows.first()?.pcpus as f64)
     }
 }
 
@@ -262,8 +258,7 @@ impl Agreement {
 
 /// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.
 fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> {
-    let half = (interval.high / interval.low).ln() / 2.0;
-    let needed = blocks as f64 * (half / wanted).powi(2);
+    let needed = blocks as f64 * (interval.log_half_width() / wanted).powi(2);
     // The margin is inside the interval, so that it takes more than there are.
     (needed.is_finite() && needed <= MOST_BLOCKS).then(|| (needed.ceil() as u32).max(blocks as u32 + 1))
 }

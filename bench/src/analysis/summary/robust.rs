@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::machines::Machine;
 use serde::{Deserialize, Serialize};
+use statrs::statistics::Statistics as _;
 
 use super::compared::{Placed, comparisons, settings};
-use super::{Comparison, Setting, Summary};
+use super::{Comparison, Summary};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
@@ -27,12 +28,8 @@ pub(crate) enum Robustness {
 }
 
 impl Robustness {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Robust => "robust",
-            Self::Flips => "flips",
-            Self::Undetermined => "undetermined",
-        }
+    pub(crate) fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -53,7 +50,7 @@ impl Sensitivity {
     pub(crate) fn word(&self) -> String {
         match &self.flips_at {
             Some(at) => format!("{} at {at}", self.robustness.word()),
-            None => self.robustness.word().into(),
+            None => self.robustness.word(),
         }
     }
 }
@@ -126,11 +123,8 @@ fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
 
 /// Pearson's; 0 where one does not vary.
 fn correlation(xs: &[f64], ys: &[f64]) -> f64 {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (x, y) = (mean(xs), mean(ys));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| xs.iter().zip(ys).map(|(a, b)| of(a - x, b - y)).sum::<f64>();
-    let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
-    if spread > 0.0 { sum(&|a, b| a * b) / spread } else { 0.0 }
+    let spread = xs.std_dev() * ys.std_dev();
+    if spread > 0.0 { xs.covariance(ys) / spread } else { 0.0 }
 }
 
 const KEY: &str = "machine";
@@ -171,6 +165,11 @@ pub(super) fn tell(summary: &mut Summary, outline: &Outline, records: &[Record],
     }
 }
 
+/// The settings but for the machine.
+fn others(comparison: &Comparison) -> impl Iterator<Item = (&String, &String)> {
+    comparison.setting.iter().filter(|(key, _)| *key != KEY)
+}
+
 fn of_comparison(
     comparison: &Comparison,
     outline: &Outline,
@@ -180,15 +179,9 @@ fn of_comparison(
     let name = comparison.setting.get(KEY)?;
     let values = outline.axes.iter().filter(|axis| axis.key == KEY).flat_map(|axis| &axis.values);
     let asked = values.filter(|value| of_likes(value) == Some(name)).count();
-    let without = |setting: &Setting| {
-        let mut setting = setting.clone();
-        setting.remove(KEY).map(|machine| (machine, setting))
-    };
-    let (_, rest) = without(&comparison.setting)?;
     let is_of_it = |like: &&Comparison| {
-        let at = without(&like.setting);
-        like.name == comparison.name
-            && at.is_some_and(|(machine, setting)| of_likes(&machine) == Some(name) && setting == rest)
+        let machine = like.setting.get(KEY).and_then(|machine| of_likes(machine));
+        like.name == comparison.name && machine == Some(name.as_str()) && others(like).eq(others(comparison))
     };
     let point = |it: &Comparison| {
         let machine = machines.get(it.setting.get(KEY)?.as_str())?;

@@ -73,16 +73,13 @@ impl Row {
 }
 
 pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for setting in settings {
-        for arm in arms(outline, setting, placed) {
-            for control in [false, true] {
-                let records: Vec<_> = placed.of(setting, arm, control).collect();
-                rows.extend(row(setting, arm, &records));
-            }
-        }
-    }
-    rows
+    let at = |setting| {
+        let cells = arms(outline, setting, placed).flat_map(|arm| [(arm, false), (arm, true)]);
+        cells.filter_map(move |(arm, control)| {
+            row(setting, arm, &placed.of(setting, arm, control).collect::<Vec<_>>())
+        })
+    };
+    settings.iter().flat_map(at).collect()
 }
 
 /// A row for all guests of an arm, where their number varies.
@@ -90,32 +87,28 @@ pub(super) fn together(outline: &Outline, settings: &[Setting], placed: &Placed<
     if outline.axes.iter().all(|axis| axis.key != "guests") {
         return vec![];
     }
-    let mut rows = Vec::new();
-    for setting in settings {
-        for arm in arms(outline, setting, placed).filter(|arm| !arm.contains(BESIDE)) {
+    let at = |setting| {
+        let whole = arms(outline, setting, placed).filter(|arm| !arm.contains(BESIDE));
+        whole.filter_map(move |arm| {
             let firsts: Vec<_> = placed.of(setting, arm, false).collect();
-            let Some(row) = row(setting, arm, &firsts) else { continue };
-            rows.push(Row {
+            let row = row(setting, arm, &firsts)?;
+            Some(Row {
                 vcpus: placed.guests(firsts[0].1).iter().map(|guest| guest.settings.vcpus()).sum(),
                 figures: of_all_guests(placed, &firsts),
                 at_least: vec![],
                 outlier_blocks: vec![],
                 ..row
-            });
-        }
-    }
-    rows
+            })
+        })
+    };
+    settings.iter().flat_map(at).collect()
 }
 
 fn of_all_guests(placed: &Placed<'_>, firsts: &[(u32, &Record)]) -> BTreeMap<String, Told> {
     let measures = [Measure::AllGuests, Measure::SlowestGuest, Measure::SlowestVcpu];
-    let rates = |measure: &Measure| -> Option<Vec<Rate>> {
-        firsts.iter().map(|(_, record)| placed.rate(measure, record)).collect()
-    };
     let of_measures = measures.iter().zip(OF_ALL_GUESTS).filter_map(|(measure, name)| {
-        let rates = rates(measure)?;
-        let values: Vec<f64> = rates.iter().map(|rate| rate.per_second).collect();
-        Some((name.to_owned(), told(&values, "1/s", rate::estimate(&rates))?))
+        let rates = all(firsts, |record| placed.rate(measure, record))?;
+        Some((name.to_owned(), told(&rate::values(&rates), "1/s", rate::estimate(&rates))?))
     });
     let longest =
         |first: &Record| placed.guests(first).iter().filter_map(|it| it.figure(WAIT_P99)).reduce(f64::max);
@@ -161,17 +154,14 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
 }
 
 fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for (_, record) in records {
-        let is_told = |name: &str| {
-            record.units.contains_key(name) || Figure::find(name).is_some_and(|row| row.center.is_some())
-        };
-        names.extend(
-            record.figures.iter().map(|(name, _)| name).filter(|name| is_told(name)).map(String::from),
-        );
-        let events = record.lock_events.iter().filter(|_| record.is_linux());
-        names.extend(events.map(|(name, _)| format!("{LOCK_EVENT}{name}")));
-    }
+    let is_told = |record: &Record, name: &str| {
+        let is_printed = record.units.contains_key(name) || name.starts_with(LOCK_EVENT);
+        is_printed || Figure::find(name).is_some_and(|row| row.center.is_some())
+    };
+    let names = records.iter().flat_map(|(_, record)| {
+        record.named().map(|(name, _)| name).filter(move |name| is_told(record, name))
+    });
+    let names: BTreeSet<String> = names.collect();
     names.into_iter().filter_map(|name| figure(&name, records).map(|it| (name, it))).collect()
 }
 

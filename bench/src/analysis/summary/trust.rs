@@ -15,7 +15,7 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     let settings = settings(outline, &placed);
     if let Some(OutlineComparison { of, name, arm, baseline }) = outline.comparisons.first() {
         let are_valid = |setting: &Setting| {
-            let pairs = placed.pairs(of, setting, arm, baseline, false);
+            let pairs = placed.pairs(of, [arm, baseline].map(|arm| (setting, arm.as_str(), false)));
             pairs.iter().map(|pair| pair.is_valid).collect()
         };
         let what = format!("the headline comparison '{name}'");
@@ -73,38 +73,30 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
 
-    /// Warnings if the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are invalid.
-    fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {
-        let (plan, mut records) = sketch.measured(8);
-        for record in &mut records {
-            let place = record.placed();
-            record.trusted = !(place.arm == arm && place.block < spoiled && place.setting["ratio"] == "8");
-        }
-        lost(&plan.outline, &records)
-    }
-
-    fn sketch() -> Sketch {
-        let arms = Sketch::two().axis("ratio", &["1", "8"]).arm("c", "mcs");
-        arms.control("a")
-    }
-
     #[test]
     fn only_the_headline_becomes_invalid_above_29_percent() {
-        let compared = sketch().compared().compare("c/a", "c", "a");
+        let plain = Sketch::two().axis("ratio", &["1", "8"]).arm("c", "mcs").control("a");
+        let compared = plain.clone().compared().compare("c/a", "c", "a");
         for (sketch, arm, spoiled, expected) in [
             (&compared, "a", 2, None),
             (&compared, "a", 3, Some(("the headline comparison 'b/a'", "pairs"))),
             (&compared, "b", 3, Some(("the headline comparison 'b/a'", "pairs"))),
             (&compared, "c", 8, None),
             // Without comparisons every arm is the headline.
-            (&sketch(), "c", 2, None),
-            (&sketch(), "c", 3, Some(("arm 'c'", "runs"))),
+            (&plain, "c", 2, None),
+            (&plain, "c", 3, Some(("arm 'c'", "runs"))),
         ] {
             let told = |(what, unit): (&str, &str)| {
                 format!("{what} is not valid, more than 29 % of its {unit} being invalid: 3 of 8 at ratio 8")
             };
             let expected: Vec<String> = expected.map(told).into_iter().collect();
-            assert_eq!(with_spoiled(sketch, arm, spoiled), expected, "{spoiled} of {arm}");
+            let (plan, mut records) = sketch.measured(8);
+            for record in &mut records {
+                let place = record.placed();
+                let is_early = place.block < spoiled && place.setting["ratio"] == "8";
+                record.trusted = !(place.arm == arm && is_early);
+            }
+            assert_eq!(lost(&plan.outline, &records), expected, "{spoiled} of {arm}");
         }
     }
 
@@ -156,16 +148,5 @@ mod tests {
             records.iter_mut().for_each(|record| record.warn("host-steal", "the outer host".into()));
             assert_ne!(lost(&plan.outline, &records), [""; 0], "{of}: for another reason");
         }
-    }
-
-    #[test]
-    fn a_headline_of_which_nothing_was_measured_is_not_to_be_trusted() {
-        let compared = sketch().compared().plan(2);
-        let mut records = World::new(1).records(&compared);
-        records.retain(|record| record.placed().arm != "a");
-        let expected = "the headline comparison 'b/a' has no pairs: nothing is known of it";
-        assert_eq!(lost(&compared.outline, &records), [expected]);
-        let without = sketch().plan(2);
-        assert_eq!(lost(&without.outline, &records), ["arm 'a' has no runs: nothing is known of it"]);
     }
 }

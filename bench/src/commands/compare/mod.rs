@@ -229,7 +229,7 @@ impl Asked<'_> {
         }
         // Whether the runs are valid, by what they are, and the rates of either side.
         let (validity, above, below) = if self.are_paired {
-            let pairs = self.above.pairs(self.of, setting, arms[0], arms[1], false);
+            let pairs = self.above.pairs(self.of, arms.map(|arm| (setting, arm, false)));
             let (above, below): (Vec<_>, Vec<_>) = pairs.iter().filter_map(|pair| pair.rates).unzip();
             (vec![("pairs", pairs.iter().map(|pair| pair.is_valid).collect())], above, below)
         } else {

@@ -31,7 +31,7 @@ pub(crate) struct Figure {
     pub(crate) center: Option<Center>,
     /// Whether a run without a lock has it only by mistake: nothing is waited for there.
     pub(crate) needs_lock: bool,
-    pub(crate) column: Option<Column>,
+    pub(crate) column: Column,
     ours: Source,
     /// The value in a run of a Linux guest, if those have it.
     pub(crate) linux: Option<fn(&OfLinux<'_>) -> Known<f64>>,
@@ -83,7 +83,7 @@ pub(crate) enum Center {
     Most,
 }
 
-/// The column of a figure in tables of arms. The order of columns is that of the rows.
+/// The column of a figure in tables of arms; of most it has their name. The order of columns is that of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
@@ -108,6 +108,10 @@ pub(crate) enum Shown {
     IfAny,
     /// In the report alone.
     InReport,
+    /// There too, if a reader picks it: paper has no room for it.
+    Picked,
+    /// Where the number of guests varies, and no other then.
+    OfAllGuests,
 }
 
 impl Unit {
@@ -141,7 +145,9 @@ impl Unit {
 
 impl Figure {
     const fn new(name: &'static str, unit: Unit, about: &'static str, ours: Source) -> Self {
-        let (better, center, needs_lock, column, linux) = (None, None, false, None, None);
+        let (better, center, needs_lock, linux) = (None, None, false, None);
+        let (legend, shown, none, has_interval, gives_way) = ("", Shown::Picked, "-", true, (None, None));
+        let column = Column { heading: name, legend, shown, none, has_interval, gives_way };
         Self { name, unit, about, better, center, needs_lock, column, ours, linux }
     }
 
@@ -170,38 +176,25 @@ impl Figure {
     }
 
     const fn column(mut self, heading: &'static str, shown: Shown, legend: &'static str) -> Self {
-        let (none, has_interval, gives_way) = ("-", false, (None, None));
-        self.column = Some(Column { heading, legend, shown, none, has_interval, gives_way });
+        self.column = Column { heading, legend, shown, has_interval: false, ..self.column };
         self
-    }
-
-    /// A column under its name.
-    pub(crate) fn plain_column(&self) -> Column {
-        let (heading, legend, shown) = (self.name, "", Shown::InReport);
-        Column { heading, legend, shown, none: "-", has_interval: true, gives_way: (None, None) }
     }
 
     /// Its column has the interval, too.
     const fn with_interval(mut self) -> Self {
-        if let Some(it) = &mut self.column {
-            it.has_interval = true;
-        }
+        self.column.has_interval = true;
         self
     }
 
     /// When a narrow terminal leaves out its interval, if it has one, and its column.
     const fn gives_way(mut self, interval: Option<u8>, column: Option<u8>) -> Self {
-        if let Some(it) = &mut self.column {
-            it.has_interval = interval.is_some();
-            it.gives_way = (interval, column);
-        }
+        self.column.has_interval = interval.is_some();
+        self.column.gives_way = (interval, column);
         self
     }
 
     const fn or(mut self, none: &'static str) -> Self {
-        if let Some(it) = &mut self.column {
-            it.none = none;
-        }
+        self.column.none = none;
         self
     }
 
@@ -303,12 +296,12 @@ impl<'a> OfOurs<'a> {
         let vcpus = self.outcome.vcpus.len();
         let sum: f64 = self.of_vcpus().map(|count| count as f64).sum();
         let squares: f64 = self.of_vcpus().map(|count| (count as f64).powi(2)).sum();
-        match sum >= FAIRNESS_NEEDS * vcpus as f64 {
-            true => Ok(sum * sum / (vcpus as f64 * squares)),
-            false => {
-                Err(format!("{sum} sections among {vcpus} vCPUs do not tell: a longer --window does").into())
-            }
+        if sum < FAIRNESS_NEEDS * vcpus as f64 {
+            return Err(
+                format!("{sum} sections among {vcpus} vCPUs do not tell: a longer --window does").into()
+            );
         }
+        Ok(sum * sum / (vcpus as f64 * squares))
     }
 
     fn run_ns(&self) -> Known<f64> {
@@ -325,14 +318,11 @@ impl<'a> OfOurs<'a> {
 
     /// Counts by what the vCPU was doing, or why they are not known.
     fn attributed(&self, values: Option<ByActivity>) -> Known<ByActivity> {
+        let unsaid = "the host's scheduler does not say what a vCPU was doing when it preempted it";
         values.ok_or_else(|| match &self.outcome.switches {
             _ if !self.asked.run.attribution => "not asked for (attribution off)".into(),
-            Err(unseen) => format!(
-                "the host's scheduler does not say what a vCPU was doing when it preempted it, and {}; per_vcpu counts how often",
-                unseen.0
-            )
-            .into(),
-            Ok(_) => "the host's scheduler does not say what a vCPU was doing when it preempted it".into(),
+            Err(unseen) => format!("{unsaid}, and {}; per_vcpu counts how often", unseen.0).into(),
+            Ok(_) => unsaid.into(),
         })
     }
 
@@ -356,10 +346,8 @@ impl<'a> OfOurs<'a> {
     /// Speeds of the vCPUs' work, as shares of the promised one.
     fn speeds(&self) -> Known<Vec<f64>> {
         let told: Vec<f64> = self.outcome.work.iter().flatten().map(|speed| speed.over_promised).collect();
-        match told.is_empty() {
-            true => Err("too few pieces of work were long enough, or done, to be timed".into()),
-            false => Ok(told),
-        }
+        let told = Some(told).filter(|told| !told.is_empty());
+        told.ok_or_else(|| "too few pieces of work were long enough, or done, to be timed".into())
     }
 
     /// A sum over the vCPUs that began on each NUMA node, by the node; of a simulated machine by the socket. Schedulers deal vCPUs

@@ -6,7 +6,7 @@ use haltkick_vmm::{ByActivity, Costs, Engine, Known, Sched, Unknown};
 
 use super::Better::{Less, More};
 use super::Center::{Median, Most};
-use super::Shown::{Always, IfAny, InReport, OfWindows, OfWork};
+use super::Shown::{Always, IfAny, InReport, OfAllGuests, OfWindows, OfWork};
 use super::times::{Times, median};
 use super::{Figure, Members, OfOurs, Source, Unit};
 
@@ -60,6 +60,11 @@ const fn ns(name: &'static str, about: &'static str, value: Value) -> Figure {
 
 const fn rate(name: &'static str, about: &'static str, value: Value) -> Figure {
     row(name, Unit::PerSecond, about, value)
+}
+
+/// A time that vCPUs wait for locks: less is better, and a run without a lock has none.
+const fn wait(name: &'static str, about: &'static str, value: Value) -> Figure {
+    ns(name, about, value).estimated(Less).needs_lock()
 }
 
 const fn share(name: &'static str, about: &'static str, value: Value) -> Figure {
@@ -148,26 +153,18 @@ pub(crate) static FIGURES: &[Figure] = &[
     times("*_count", Unit::Count, "Times that came to their end inside the window.", |times| times.count()),
     times("*_pending", Unit::Count, "Times that had not come to their end when the window closed.", |times| times.unended()),
     times_ns("*_mean_ns", "Arithmetic mean of those that came to their end.", |times| times.mean()),
-    ns(LONG_WAITS, "Half of all time spent waiting went into waits at least this long.", |it| {
+    wait(LONG_WAITS, "Half of all time spent waiting went into waits at least this long.", |it| {
         it.times[0].half_of_time()
     })
-    .estimated(Less)
-    .needs_lock()
     .column("long waits", OfWindows, "half of all time spent waiting went into waits at least this long")
     .gives_way(None, Some(8)),
-    ns("wait_p50_ns", "Median time from asking for the lock to having it, waits that had not ended included.", |it| {
+    wait("wait_p50_ns", "Median time from asking for the lock to having it, waits that had not ended included.", |it| {
         it.times[0].quantile(0.5)
     })
-    .estimated(Less)
-    .needs_lock()
     .column("wait p50", InReport, ""),
-    ns(WAIT_P99, "99th percentile of that time.", |it| it.times[0].quantile(0.99))
-        .estimated(Less)
-        .needs_lock()
+    wait(WAIT_P99, "99th percentile of that time.", |it| it.times[0].quantile(0.99))
         .column("wait p99", InReport, ""),
-    ns("wait_p999_ns", "99.9th percentile of that time.", |it| it.times[0].quantile(0.999))
-        .estimated(Less)
-        .needs_lock(),
+    wait("wait_p999_ns", "99.9th percentile of that time.", |it| it.times[0].quantile(0.999)),
     ns("wait_longest_ns", "Longest wait, ended or not.", |it| it.times[0].longest()).better(Less).center(Most),
     times_ns("*_p50_ns", "Median of a time, of those pending too; so the other quantiles.", |times| times.quantile(0.5)),
     times_ns("*_p90_ns", "90th percentile.", |times| times.quantile(0.9)),
@@ -196,28 +193,22 @@ pub(crate) static FIGURES: &[Figure] = &[
     family("preempted_*_ns", Unit::Nanoseconds, "This by what they were doing.", |it| {
         by_activity(it.attributed(it.outcome.preempted_ns))
     }),
-    ns(
+    wait(
         "lost_ns",
         "Time that all other vCPUs spun or waited for a lock because vCPUs were off. Exact for holders, a lower bound for heads and \
          waiters. Under the host's scheduler, without reports of its switches, only for vCPUs that were taken off on purpose.",
         |it| it.attributed(it.outcome.lost_ns).map(total),
     )
-    .estimated(Less)
-    .needs_lock()
     .column("lost", IfAny, "time that others waited because a vCPU was off its pCPU")
     .gives_way(Some(5), None),
-    ns("lost_per_holder_ns", "What others lost for each preemption of a lock's holder.", |it| {
+    wait("lost_per_holder_ns", "What others lost for each preemption of a lock's holder.", |it| {
         it.lost_per(|by| by.holder, "holder")
     })
-    .estimated(Less)
-    .needs_lock()
     .column("lost/holder", IfAny, "what others lost for each preemption of a lock's holder")
     .gives_way(Some(4), Some(7)),
-    ns("lost_per_head_ns", "What others lost for each preemption of the first in a strict queue.", |it| {
+    wait("lost_per_head_ns", "What others lost for each preemption of the first in a strict queue.", |it| {
         it.lost_per(|by| by.head, "head of a queue")
     })
-    .estimated(Less)
-    .needs_lock()
     .column("lost/head", IfAny, "the same for the first vCPU in a strict queue")
     .gives_way(Some(3), Some(6)),
     family("lost_*_ns", Unit::Nanoseconds, "The lost time by what the vCPU was doing that was off.", |it| {
@@ -435,12 +426,20 @@ pub(crate) static FIGURES: &[Figure] = &[
     })
     .better(Less),
     // Figures of all guests of a run, which a summary puts together.
-    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.").estimated(More),
-    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.").estimated(More),
-    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.").estimated(More),
+    other(OF_ALL_GUESTS[0], Unit::PerSecond, "Sections per second of all guests that ran at once.")
+        .estimated(More)
+        .column("all guests", OfAllGuests, "")
+        .with_interval(),
+    other(OF_ALL_GUESTS[1], Unit::PerSecond, "Sections per second of the slowest guest of each run.")
+        .estimated(More)
+        .column("slowest guest", OfAllGuests, ""),
+    other(OF_ALL_GUESTS[2], Unit::PerSecond, "Sections per second of the slowest vCPU of each run.")
+        .estimated(More)
+        .column("slowest vCPU", OfAllGuests, ""),
     other(OF_ALL_GUESTS[3], Unit::Nanoseconds, "99th percentile of the waits in the guest of each run where it is longest.")
         .estimated(Less)
-        .needs_lock(),
+        .needs_lock()
+        .column("p99", OfAllGuests, ""),
 ];
 
 fn unmeasured() -> Unknown {

@@ -95,9 +95,7 @@ impl<'a> Times<'a> {
     /// Why there is nothing, if so.
     fn seen(&self) -> Known<()> {
         match self.known() {
-            0 => {
-                Err(self.count().err().unwrap_or_else(|| "no section was completed inside the window".into()))
-            }
+            0 => self.count().and_then(|_| Err("no section was completed inside the window".into())),
             _ => Ok(()),
         }
     }
@@ -113,10 +111,8 @@ impl<'a> Times<'a> {
     /// How many came to their end, if any did.
     fn some_ended(&self) -> Known<f64> {
         self.seen()?;
-        let count = self.count().unwrap_or_default();
-        Some(count)
-            .filter(|count| *count > 0.0)
-            .ok_or_else(|| "none came to its end inside the window".into())
+        let some = self.count().ok().filter(|count| *count > 0.0);
+        some.ok_or_else(|| "none came to its end inside the window".into())
     }
 
     pub(super) fn longest(&self) -> Known<f64> {

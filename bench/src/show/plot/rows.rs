@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Data, Key, Picture, Setting, of_shade, series};
-use crate::analysis::pairs::sorted;
+use crate::analysis::statistics::sorted;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Anchor, SHADES, Scale, Svg, WIDTH, colour, text_width};
@@ -268,7 +268,7 @@ fn shares(runs: &[&Record]) -> Vec<f64> {
 
 /// At most [`MOST_DOTS`] of the values, evenly spaced in their order, both ends among them.
 fn thinned(shares: &[f64]) -> Vec<f64> {
-    let sorted = sorted(shares);
+    let sorted = sorted(shares.iter().copied());
     if sorted.len() <= MOST_DOTS {
         return sorted;
     }

@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, Figure, Shown};
 use crate::record::place::{Place, Role};
 use crate::show::published;
-use crate::show::table::{self, Field, Grid, Line, Shows};
+use crate::show::table::{self, Field, Grid, Line};
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{event, si};
 
@@ -108,7 +108,7 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
 fn widen(summary: &Summary, names_at: usize, heads: &mut Vec<Head>, groups: &mut [Vec<Line>]) {
     let is_of_arms = summary.together.is_empty();
     let shown = if is_of_arms { table::shown(summary) } else { vec![] };
-    heads[names_at + 1..].iter_mut().zip(&shown).for_each(|(head, (figure, _))| head.1 = Some(*figure));
+    heads[names_at + 1..].iter_mut().zip(&shown).for_each(|(head, figure)| head.1 = Some(*figure));
     let has_ratio = !summary.outline.comparisons.is_empty();
     if has_ratio {
         last_behind_first_figure(heads, names_at);
@@ -116,18 +116,16 @@ fn widen(summary: &Summary, names_at: usize, heads: &mut Vec<Head>, groups: &mut
     let is_other = |figure: &&'static Figure| {
         let is_known =
             figure.center.is_some() && summary.rows.iter().any(|row| row.figure(figure.name).is_some());
-        is_of_arms && is_known && !shown.iter().any(|(it, _)| it.name == figure.name)
+        is_of_arms && is_known && !shown.iter().any(|it| it.name == figure.name)
     };
     let others = FIGURES.iter().filter(is_other);
-    let others: Vec<Shows> =
-        others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column()))).collect();
-    heads.extend(others.iter().map(|(figure, column)| (column.heading.to_owned(), Some(*figure))));
+    heads.extend(others.clone().map(|figure| (figure.column.heading.to_owned(), Some(figure))));
     for (row, line) in table::arms(summary).into_iter().zip(groups.iter_mut().flatten()) {
         line[..names_at].clone_from_slice(&table::of_axes(summary, &row.setting, row.vcpus, true));
         if has_ratio {
             last_behind_first_figure(line, names_at);
         }
-        line.extend(others.iter().map(|it| Field::new(table::value(row, it).trim())));
+        line.extend(others.clone().map(|it| Field::new(table::value(row, it).trim())));
     }
 }
 
@@ -141,8 +139,7 @@ fn last_behind_first_figure<T>(columns: &mut [T], names_at: usize) {
 fn picker(summary: &Summary, heads: &[Head]) -> Markup {
     let shown = table::shown(summary);
     let is_open = |figure: &Figure| {
-        let is_in_report = figure.column.is_some_and(|column| column.shown == Shown::InReport);
-        is_in_report || shown.iter().any(|(it, _)| it.name == figure.name)
+        figure.column.shown == Shown::InReport || shown.iter().any(|it| it.name == figure.name)
     };
     let figures: Vec<(&str, &Figure)> =
         heads.iter().filter_map(|(title, figure)| Some((title.as_str(), (*figure)?))).collect();
@@ -246,7 +243,8 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
     let records: Vec<&Record> =
         records.iter().filter(|record| record.place.as_ref().is_some_and(is_of_arm)).collect();
     let events = records.iter().flat_map(|record| record.lock_events.iter());
-    let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
+    let any = events.filter(|(_, count)| count.is_some_and(|count| count > 0.0));
+    let names: BTreeSet<&str> = any.map(|(name, _)| name).collect();
     let mut settings: Vec<&Setting> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));

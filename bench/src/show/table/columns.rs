@@ -3,17 +3,11 @@
 use anstyle::Style;
 
 use super::{FAINT, Field, GAP, of_axes, of_headline, plus_minus, widths};
-use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Row, Summary, Told};
-use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, OF_ALL_GUESTS, Shown, Unit};
+use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, Shown, Unit};
 use crate::record::place::Role;
 use crate::text::quantity::si;
 use crate::text::wrap::WIDTH;
-
-/// Headings of the figures of all guests.
-const TOGETHER: [&str; 4] = ["all guests", "slowest guest", "slowest vCPU", "p99"];
-
-pub(crate) type Shows = (&'static Figure, Column);
 
 /// Columns that say the setting stand before the arm's name.
 pub(super) fn names_at(summary: &Summary) -> usize {
@@ -21,16 +15,17 @@ pub(super) fn names_at(summary: &Summary) -> usize {
 }
 
 /// The figures that the table of arms has; those of the report alone are not among them.
-pub(crate) fn shown(summary: &Summary) -> Vec<Shows> {
+pub(crate) fn shown(summary: &Summary) -> Vec<&'static Figure> {
     let has_fixed_work = summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());
-    let is_shown = |(figure, column): &Shows| match column.shown {
+    let is_shown = |figure: &&Figure| match figure.column.shown {
+        shown if !summary.together.is_empty() => shown == Shown::OfAllGuests,
         Shown::Always => true,
         Shown::OfWindows => !has_fixed_work,
         Shown::OfWork => has_fixed_work,
         Shown::IfAny => summary.rows.iter().any(|row| is_any(row, figure)),
-        Shown::InReport => false,
+        Shown::InReport | Shown::Picked | Shown::OfAllGuests => false,
     };
-    FIGURES.iter().filter_map(|figure| Some((figure, figure.column?))).filter(is_shown).collect()
+    FIGURES.iter().filter(is_shown).collect()
 }
 
 /// Whether it is above 0 for an arm.
@@ -43,10 +38,9 @@ fn is_any(row: &Row, figure: &Figure) -> bool {
 pub(super) fn header(summary: &Summary) -> Vec<String> {
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
     header.extend((!summary.outline.tells_vcpus()).then(|| "vCPUs".to_owned()));
-    let names: Vec<&str> = match summary.together.is_empty() {
-        _ if summary.of_kernels => OF_KERNELS.into(),
-        true => shown(summary).iter().map(|(_, column)| column.heading).collect(),
-        false => TOGETHER.into(),
+    let names: Vec<&str> = match summary.of_kernels {
+        true => OF_KERNELS.into(),
+        false => shown(summary).iter().map(|figure| figure.column.heading).collect(),
     };
     let arm = if summary.of_kernels { "kernel" } else { "lock" };
     header.extend(std::iter::once(arm).chain(names).map(String::from));
@@ -60,13 +54,9 @@ pub(super) fn lines(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Vec<
         let value = row.figure(&name).map_or("-".into(), printed);
         (Some(name.clone()), vec![name, value])
     };
-    let contents: Vec<(Option<String>, Vec<String>)> = match summary.together.is_empty() {
-        _ if summary.of_kernels => compared(summary, row).into_iter().map(of_kernel).collect(),
-        true => vec![(None, shown(summary).iter().map(|it| value(row, it)).collect())],
-        false => {
-            let figures = OF_ALL_GUESTS.iter().enumerate();
-            vec![(None, figures.map(|(at, name)| of_all(row, name, at == 0)).collect())]
-        }
+    let contents: Vec<(Option<String>, Vec<String>)> = match summary.of_kernels {
+        true => compared(summary, row).into_iter().map(of_kernel).collect(),
+        false => vec![(None, shown(summary).iter().map(|it| value(row, it)).collect())],
     };
     let style = if row.role == Role::Ideal { FAINT } else { Style::new() };
     let line = |(at, (figure, texts)): (usize, (Option<String>, Vec<String>))| {
@@ -79,19 +69,9 @@ pub(super) fn lines(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Vec<
     contents.into_iter().enumerate().map(line).collect()
 }
 
-/// A figure of all guests; the first has its interval.
-fn of_all(row: &Row, name: &str, has_interval: bool) -> String {
-    let figure = Figure::find(name).filter(|figure| !figure.needs_lock || row.role != Role::Ideal);
-    let shown = |(figure, it): (&Figure, &Estimate)| {
-        let interval = if has_interval { plus_minus(it) } else { String::new() };
-        format!("{}{interval}", figure.unit.show(it.hodges_lehmann))
-    };
-    figure.zip(row.estimate(name)).map_or("-".into(), shown)
-}
-
 /// The figure of an arm, with its interval where the column has one.
-pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
-    let is_ideal = row.role == Role::Ideal;
+pub(crate) fn value(row: &Row, figure: &Figure) -> String {
+    let (column, is_ideal) = (figure.column, row.role == Role::Ideal);
     let Some(told) = row.figure(figure.name) else { return column.none.into() };
     if figure.needs_lock && is_ideal {
         // No vCPU waits: an apparent wait is a slice that ends between two timestamps.
@@ -175,10 +155,9 @@ pub(super) fn fitting(mut header: Vec<String>, mut lines: Vec<Vec<Field>>) -> (V
 /// Intervals and columns that a reader can do without, the least missed first: the report and `--verbose` have all. The interval of the
 /// efficiency says nearly the same as that of the throughput.
 fn least_missed() -> Vec<(u8, Column, bool)> {
-    let columns = FIGURES.iter().filter_map(|figure| figure.column);
-    let parts = columns.flat_map(|column| {
+    let parts = FIGURES.iter().flat_map(|Figure { column, .. }| {
         let (interval, whole) = column.gives_way;
-        [interval.map(|at| (at, column, false)), whole.map(|at| (at, column, true))]
+        [interval.map(|at| (at, *column, false)), whole.map(|at| (at, *column, true))]
     });
     let mut parts: Vec<_> = parts.flatten().collect();
     parts.sort_by_key(|(at, ..)| *at);

@@ -5,10 +5,10 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::{FAINT, Shows, arms, control, shown};
+use super::{FAINT, arms, control, shown};
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{CheckOutcome, Row, Summary};
-use crate::record::figures::JAIN;
+use crate::record::figures::{Figure, JAIN};
 use crate::record::place::{BESIDE, LOCK_FREE, Role};
 use crate::text::pages::READING_A_TABLE;
 use crate::text::wrap::{WIDTH, wrap};
@@ -179,14 +179,12 @@ pub(super) fn signs(summary: &Summary, columns: &[String]) -> Vec<String> {
 
 /// A line for each sign and column that needs one.
 fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
-    if !summary.together.is_empty() {
-        return vec![];
-    }
     let rows = arms(summary);
     let any = |is: &dyn Fn(&Row) -> bool| rows.iter().any(|row| is(row));
     let mut lines = Vec::new();
-    let is_there = |(_, column): &Shows| columns.iter().any(|name| name == column.heading);
-    for (figure, column) in shown(summary).into_iter().filter(is_there) {
+    let is_there = |figure: &&Figure| columns.iter().any(|name| name == figure.column.heading);
+    for figure in shown(summary).into_iter().filter(is_there) {
+        let column = figure.column;
         if !column.legend.is_empty() && any(&|row| row.figure(figure.name).is_some()) {
             lines.push(format!("{}: {}", column.heading, column.legend));
         }
