@@ -36,13 +36,16 @@ pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> Stri
 fn a_run_of_a_kernel_that_complains_is_invalid() {
     const RUN: &str = "[    0.500000] Run /init as init process\r\n";
     const STALL: &str = "[   22.000000] rcu: INFO: rcu_preempt self-detected stall on CPU\r\n";
-    let kernel = printing_kernel(&scratch("own-words"), &[RUN, STALL, STALL].concat());
+    let warning = format!("[   23.000000] WARNING: \u{1b}[2J{}\r\n", "x".repeat(1000));
+    let kernel = printing_kernel(&scratch("own-words"), &[RUN, STALL, STALL, &warning].concat());
     let ended = ends(7, &format!("run --kernel {kernel} --vcpus 1 --duration 60s --format json"));
     let record = ended.says(&["invalid run: the guest's kernel reported"]).json();
-    let warned =
-        record["warnings"].as_array().expect("warnings").iter().find(|it| it["code"] == "guest-stall");
-    let message = warned.and_then(|it| it["message"].as_str()).expect("a warning");
-    assert!(record["end"] == "power-off" && message.contains("(2 in all)"), "{record}");
+    let [stall, warning] = ["guest-stall", "guest-warning"].map(|code| {
+        let mut warnings = record["warnings"].as_array().expect("warnings").iter();
+        warnings.find(|it| it["code"] == code).and_then(|it| it["message"].as_str()).expect(code)
+    });
+    assert!(record["end"] == "power-off" && stall.contains("an RCU stall (2 in all): "), "{record}");
+    assert!(warning.len() < 300 && !warning.contains('\u{1b}'), "{warning}");
 }
 
 #[apply(kvm_trial)]
