@@ -97,18 +97,10 @@ const TWO_KERNELS: &str = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels
     [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
     [control]\narm = \"old\"\n";
 
-/// One kernel after the other, each with and without another word.
-const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\n\
-    [settings]\nvcpus = 1\nwindow = \"60s\"\n\
-    [grid]\nkernel = [\"old/vmlinux\", \"new/vmlinux\"]\n[[arm]]\nname = \"plain\"\n[[arm]]\nname = \"word\"\ncmdline = \"x=1\"\n\
-    [[compare]]\nname = \"word/plain\"\narm = \"word\"\nbaseline = \"plain\"\nof = \"figure:loop\"\n";
-
 #[apply(kvm_trial)]
-fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
+fn kernels_vary_in_sweeps_and_directories_of_them_are_compared() {
     let directory = scratch("varying-kernels");
     let [old, new] = old_and_new(&directory);
-    let grid = written(format!("{directory}/grid.toml"), GRID);
-    finished(&format!("bench {grid} --output {directory}/grid")).prints(&["old/vmlinux", "200 turns/s"]);
     let sweep = format!("sweep --vary kernel={old},{new} --vcpus 1 --compare --of figure:loop --blocks 2");
     finished(&format!("{sweep} --output {directory}/before")).prints(&["2.00x"]);
     // The next is measured with other kernels in their place.
@@ -120,11 +112,6 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
         .prints(&["loop"])
         .says(&["the second has another kernel"]);
     assert_eq!(compared.out.matches("0.500x").count(), 2, "{compared}");
-    refuses(&format!("compare {directory}/before {directory}/grid"), "directories of the same experiment");
-    refuses(
-        &format!("merge {directory}/before {directory}/grid --output {directory}/no"),
-        "'grid' with other arms",
-    );
 }
 
 #[apply(trial)]
@@ -145,7 +132,7 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
 #[apply(kvm_trial)]
 fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     let directory = scratch("two-kernels");
-    old_and_new(&directory);
+    let [old, new] = old_and_new(&directory);
     let file = written(format!("{directory}/kernels.toml"), TWO_KERNELS);
     let [results, merged] = ["results", "merged"].map(|name| format!("{directory}/{name}"));
     // Not valid where ring 0 is interpreted.
@@ -163,6 +150,9 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     }
     finished(&format!("report {results}"));
     finished(&format!("merge {results} --output {merged}"));
+    let swept = format!("{directory}/swept");
+    finished(&format!("sweep --vary kernel={old},{new} --vcpus 1 --blocks 1 --output {swept}"));
+    refuses(&format!("compare {swept} {results}"), "directories of the same experiment");
 
     // Killed and begun again, with another kernel in the file's place.
     cut(&results, 1);
