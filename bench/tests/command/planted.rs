@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Check, Ended, FINISHED, apply, command, end_of, kvm_trial, scratch, skip, trial, written,
+    Check, Ended, FINISHED, HALTKICK, apply, command, end_if_there, end_of, kvm_trial, scratch, trial,
+    written,
 };
 
 /// Source, the define that chooses the lock, and the fault.
@@ -75,10 +76,7 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/mutants_objects.py");
     let mut python = Command::new("python3");
     python.arg(script).args(["--self-test", "--time", "3s", "--check-options", "--watchdog 3s"]);
-    match python.args(["--binary", env!("CARGO_BIN_EXE_haltkick")]).output() {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => return skip(format_args!("python3: {error}")),
-    }
+    end_if_there(python.args(["--binary", HALTKICK]))?.with(&[0]);
 }
 
 #[apply(trial)]

@@ -81,10 +81,17 @@ pub(crate) fn command(line: &str) -> Command {
     command
 }
 
-/// Runs a command to its end.
-pub(crate) fn end_of(command: &mut Command) -> Ended {
+/// Runs a program to its end. A test that lacks the program is skipped.
+pub(crate) fn end_if_there(command: &mut Command) -> Result<Ended, Failed> {
+    let output =
+        command.output().or_else(|error| skip(format_args!("{:?}: {error}", command.get_program())))?;
     let words = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    Ended::new(&words, command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    Ok(Ended::new(&words, output))
+}
+
+/// Runs a program that is there to its end.
+pub(crate) fn end_of(command: &mut Command) -> Ended {
+    end_if_there(command).unwrap_or_else(|failed| panic!("{failed:?}"))
 }
 
 /// Runs the command to its end.

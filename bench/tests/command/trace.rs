@@ -7,8 +7,8 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value;
 
 use crate::support::{
-    Check, Ended, FINISHED, HALTKICK, an_allowed_cpu, apply, haltkick, in_some_window, kvm_trial, scratch,
-    skip, words,
+    Check, FINISHED, HALTKICK, an_allowed_cpu, apply, end_if_there, haltkick, in_some_window, kvm_trial,
+    scratch, skip, words,
 };
 
 /// Fields of a message, each with its number, in the order in which they stand: numbers, and bytes of texts and of messages within.
@@ -216,10 +216,7 @@ fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
     let run = format!("run --sched host --vcpus 4 --cpus {} --duration 300ms --no-ideal", an_allowed_cpu());
     let mut unshare = Command::new("unshare");
     unshare.args(words(&format!("--pid --fork --mount-proc {HALTKICK} {run} --format json")));
-    let ended = match unshare.output() {
-        Ok(output) => Ended::new(&run, output),
-        Err(error) => return skip(format_args!("unshare: {error}")),
-    };
+    let ended = end_if_there(&mut unshare)?;
     if !FINISHED.contains(&ended.code) {
         return skip(format_args!("unshare: {ended}"));
     }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::kernels::pretended_kernel;
 use crate::support::{
-    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, kvm, kvm_trial,
-    read, scratch, skip, started, tiny, trial, words, written,
+    Check, Failed, HALTKICK, an_allowed_cpu, apply, command, end_if_there, end_of, ends, eventually, kvm,
+    kvm_trial, read, scratch, skip, started, tiny, trial, words, written,
 };
 
 /// A system call: its number and its arguments.
@@ -35,8 +35,7 @@ fn traced(name: &str, line: &str) -> Result<Calls, Failed> {
     let file = format!("{}/calls", scratch(&format!("traced-{name}")));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-n", "-qq", "-e", "raw=all", "-o", &file, HALTKICK]).args(words(line));
-    let output = strace.output().or_else(|error| skip(format_args!("strace: {error}")))?;
-    let ended = Ended::new(line, output).with(&[0, 5, 6, 7]);
+    let ended = end_if_there(&mut strace)?.with(&[0, 5, 6, 7]);
     assert!(!ended.err.contains("which the sandbox refuses"), "{ended}");
     Ok(Calls { stdout: ended.out, ..seen(&read(file)) })
 }
@@ -236,8 +235,7 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSYS"));
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, HALTKICK]);
-        let output = strace.args(words(LITTLE)).output();
-        let ended = Ended::new(LITTLE, output.or_else(|error| skip(format_args!("strace: {error}")))?);
+        let ended = end_if_there(strace.args(words(LITTLE)))?;
         let record = ended.json();
         let says = |words: &str| ended.err.contains(words);
         assert_eq!(says("haltkick: no filter of system calls: seccomp: "), of_calls, "{ended}");
