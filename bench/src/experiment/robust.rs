@@ -67,34 +67,26 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::measure::synthetic::experiment;
-    use crate::text::exit::{Exit, Failure};
-
-    const COMPARED: &str = "[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
-    const SIM: &str = "[settings]\nengine = 'sim'\n";
-    const MACHINE: &str = "machine = 'nehalem-2s'\n";
-    fn applied(text: &str, overrides: &Overrides) -> Result<Experiment> {
-        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[quick]\nblocks = 1\n";
-        let mut experiment = experiment(&format!("{text}{arms}"))?;
-        experiment.apply(overrides)?;
-        Ok(experiment)
-    }
 
     fn machines_of(text: &str, overrides: &Overrides) -> Vec<String> {
-        let axes = applied(text, overrides).unwrap().axes;
-        let axis = axes.iter().find(|axis| axis.key == "machine");
+        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
+        let settings = "blocks = 5\n[quick]\nblocks = 1\n[settings]\nengine = 'sim'\n";
+        let mut experiment = experiment(&format!("{settings}{text}{arms}")).unwrap();
+        experiment.apply(overrides).unwrap();
+        let axis = experiment.axes.iter().find(|axis| axis.key == "machine");
         axis.map(|axis| axis.values.iter().map(|(value, _)| value.clone()).collect()).unwrap_or_default()
     }
 
     #[test]
     fn each_machine_is_followed_by_machines_like_it() {
-        let text = |section: &str| format!("blocks = 5\n{SIM}{MACHINE}{section}{COMPARED}");
+        let text = |section: &str| format!("machine = 'nehalem-2s'\n{section}");
         let (section, quick) =
             (text("[robust]\npoints = 4\n"), Overrides { quick: true, ..Overrides::default() });
         let like = ["nehalem-2s", "nehalem-2s~1/4", "nehalem-2s~2/4", "nehalem-2s~3/4", "nehalem-2s~4/4"];
         assert_eq!(machines_of(&section, &Overrides::default()), like);
         assert_eq!(machines_of(&section, &quick), [""; 0], "a first look has too few seeds");
-        let two = format!("blocks = 5\n{SIM}[robust]\n[grid]\nmachine = ['milan-1s', 'nehalem-2s']\n");
-        let found = machines_of(&two, &Overrides::default());
+        let two = "[robust]\n[grid]\nmachine = ['milan-1s', 'nehalem-2s']\n";
+        let found = machines_of(two, &Overrides::default());
         assert_eq!((found.len(), found[0].as_str(), found[13].as_str()), (26, "milan-1s", "nehalem-2s"));
         // The flag stands for the section, in a first look, too.
         for (text, quick) in [(text(""), false), (section, true)] {
@@ -102,36 +94,6 @@ mod tests {
             let found =
                 machines_of(&text, &Overrides { robust: Some(5), quick, blocks, ..Overrides::default() });
             assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
-        }
-    }
-
-    /// By the section, or in the flag's terms.
-    #[test]
-    fn what_cannot_be_robust_is_refused() {
-        const SECTION: &str = "[robust]\n";
-        let (sim, both) = ("engine = 'sim'\n", format!("engine = 'sim'\n{MACHINE}"));
-        let (c, compared) = (format!("[[arm]]\nname = 'c'\n{MACHINE}"), format!("{SECTION}{COMPARED}"));
-        let same_machine = "all arms need the same machine: arm 'c' sets it itself";
-        let asked = |points| Overrides { robust: points, ..Overrides::default() };
-        for (points, blocks, settings, rest, expected) in [
-            (None, 5, MACHINE, SECTION, "only simulated machines have guesses"),
-            (None, 4, &both, SECTION, "4 blocks are too few seeds"),
-            (None, 5, sim, SECTION, "set a machine in [settings]"),
-            (None, 5, &both, &format!("{SECTION}{c}"), &format!("x.toml:8:1: [robust]: {same_machine}")),
-            (Some(4), 5, "", &compared, "only simulated machines have guesses: --set engine=sim"),
-            (Some(4), 5, sim, &compared, "--set machine=NAME"),
-            (Some(4), 5, &both, "", "this experiment compares nothing"),
-            (Some(4), 4, &both, COMPARED, "4 blocks are too few seeds: at least 5"),
-            (Some(4), 5, &both, &format!("{COMPARED}{c}"), same_machine),
-        ] {
-            let text = format!("blocks = {blocks}\n[settings]\n{settings}{rest}");
-            let Failure { exit, message } = applied(&text, &asked(points)).unwrap_err();
-            let (start, code) = match points {
-                Some(_) => (format!("--robust: {expected}"), Exit::Usage),
-                None => ("x.toml:".into(), Exit::BadExperiment),
-            };
-            assert!(message.starts_with(&start) && message.contains(expected), "{text}{message}");
-            assert_eq!(exit, code, "{message}");
         }
     }
 }

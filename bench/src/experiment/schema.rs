@@ -220,8 +220,11 @@ mod tests {
     use toml::de::{DeTable, DeValue};
 
     use super::*;
+    use crate::experiment::overrides::Overrides;
     use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::{built_in, experiment};
+    use crate::experiment::{Experiment, Source};
+    use crate::measure::synthetic::{Scratch, built_in, planned};
+    use crate::text::exit::{Exit, Failure};
 
     const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
     const ARM: &str = "[[arm]]\nname = 'a'\n";
@@ -262,8 +265,8 @@ mod tests {
         assert_eq!(complaints(&format!("{MINIMAL}{kernels}{ARM}only = {{ kernel = 'a' }}\n")), [""; 0]);
     }
 
-    /// Lines of files, behind the first three and before an arm `tas`, and how the complaint about them begins. Those before the empty line
-    /// are against the schema, too.
+    /// Lines of files, behind the first three and before an arm `tas`, and how the complaint about them begins: with a place in the file,
+    /// or, behind ` ++ ` and options of the command line, with what these said. Those before the empty line are against the schema, too.
     const REFUSED: &str = "\
 blokcs = 5 => 4:1: unknown key 'blokcs'
 blocks = 0 => 4:10: 'blocks' must be a whole number from 1 to 100000
@@ -339,26 +342,81 @@ target-precision = 'x%' => 4:20: target-precision: 'x%' is no percentage above 0
 {ROW}|value = 2|arm = 'b'|at = { ratio = 2 }|over = { ratio = 1 } => 17:1: unknown arm 'b'
 [quick]|arms = ['tsa'] => 5:9: unknown arm 'tsa': did you mean 'tas'?
 [quick]|arms = [1] => 5:9: 'arms' must be a list of names
+blocks = 5|[settings]|machine = 'nehalem-2s'|[robust] => 7:1: [robust]: only simulated machines have guesses
+blocks = 4|{SIM}|machine = 'nehalem-2s'|[robust] => 8:1: [robust]: 4 blocks are too few seeds
+blocks = 5|{SIM}|[robust] => 7:1: [robust]: set a machine in [settings]
+blocks = 5|{SIM}|machine = 'nehalem-2s'|[robust]|[[arm]]|name = 'c'|machine = 'nehalem-2s' => \
+    8:1: [robust]: all arms need the same machine: arm 'c' sets it itself
+blocks = 5|{COMPARED} ++ --robust=4 => --robust: only simulated machines have guesses: --set engine=sim
+blocks = 5|{SIM}|{COMPARED} ++ --robust=4 => --robust: --set machine=NAME
+blocks = 5|{SIM}|machine = 'nehalem-2s' ++ --robust=4 => --robust: this experiment compares nothing
+blocks = 4|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => --robust: 4 blocks are too few seeds: at least 5
+blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 'nehalem-2s' ++ --robust=4 => \
+    --robust: all arms need the same machine: arm 'c' sets it itself
+[settings]|kernel = 'none' => 5:10: none: No such file
+[settings]|kernel = '.' => 5:10: . is no file
+[grid]|kernel = ['none'] => 5:11: none: No such file
+{OLD}|initrd = 'none' => 6:10: none: No such file
+{OLD}|initrd = 'initrd'|workload-inside = 'run' => 7:19: a RAM disk is made for it
+{OLD}|workload-inside = 'run --lock x' => 6:19: --lock: unknown lock
+{OLD}|hold = '1us' => 6:1: arm 'tas': hold: this is for our own guest
+{OLD}|[grid]|think = ['1us'] => 7:10: arm 'tas': think: this is for our own guest
+{OLD}|deschedule = 'holder,rate=5,for=1ms' => 6:1: arm 'tas': deschedule: it is not known what a vCPU
+{OLD} ++ --set=kernel=old => kernel: old: No such file
+{OLD}|[[arm]]|name = 'a'|kernel = 'new' ++ --set=kernel=x => --set kernel: arm 'a' sets it itself
+[[point]]|kernel = 'old'|[[point]]|kernel = 'new' ++ --set=kernel=x => --set kernel: the points of this experiment set it
+ ++ --set=initrd=x => initrd: this is for arms that have a 'kernel'
+{OLD} ++ --set=nopvspin=yes => --set nopvspin: 'nopvspin' must be true or false
+{OLD} ++ --set=kernle=x => --set kernle: unknown setting 'kernle': did you mean 'kernel'?
+{COMPARED} ++ --set=kernel=x => 1:1: comparison 'c': of kernels, figures are compared
 ";
 
-    /// The beginning of a published row that is compared with a ratio.
-    const ROW: &str = "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
-        [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'";
+    const WORDS: [(&str, &str); 4] = [
+        ("{SIM}", "[settings]|engine = 'sim'"),
+        ("{OLD}", "[settings]|kernel = 'old'"),
+        ("{COMPARED}", "[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'"),
+        // The beginning of a published row that is compared with a ratio.
+        (
+            "{ROW}",
+            "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
+             [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'",
+        ),
+    ];
+
+    /// Why no plan can be made of a file in a directory with a kernel and an initial RAM disk. Complaints name it `x.toml`.
+    fn refusal(directory: &Scratch, rest: &str, options: &str) -> Failure {
+        let origin = directory.path().join("x.toml").display().to_string();
+        let plan =
+            Experiment::parse(Source { origin, text: format!("{MINIMAL}{rest}") }).and_then(|mut it| {
+                let options: Vec<String> = options.split_whitespace().map(String::from).collect();
+                it.apply(&Overrides::from_arguments(&options).unwrap())?;
+                planned(&it)
+            });
+        let Failure { exit, message } = plan.map(|plan| plan.cells().count()).unwrap_err();
+        Failure { exit, message: message.replace(&format!("{}/", directory.path().display()), "") }
+    }
 
     #[test]
     fn what_the_reader_refuses_is_located_and_against_the_schema() {
+        let directory = Scratch::new("experiment-refused");
+        ["old", "initrd"].iter().for_each(|file| directory.put(file, file));
         let (both, reader_alone) = REFUSED.split_once("\n\n").expect("two parts");
         let rows = both.lines().map(|row| (row, true)).chain(reader_alone.lines().map(|row| (row, false)));
         for (row, is_against_schema) in rows {
-            let (lines, expected) = row.split_once(" => ").expect("a row has two parts");
-            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace("{ROW}", ROW).replace('|', "\n"));
-            let message = experiment(&rest).unwrap_err().message;
-            assert!(message.starts_with(&format!("x.toml:{expected}")), "{row}\n{message}");
+            let whole = WORDS.iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+            let (given, expected) = whole.split_once(" => ").expect("a row has two parts");
+            let (lines, options) = given.split_once(" ++ ").unwrap_or((given, ""));
+            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
+            let Failure { exit, message } = refusal(&directory, &rest, options);
+            let is_located = expected.starts_with(|first: char| first.is_ascii_digit());
+            let place = if is_located { "x.toml:" } else { "" };
+            assert!(message.starts_with(&format!("{place}{expected}")), "{row}\n{message}");
+            assert_eq!(exit, if is_located { Exit::BadExperiment } else { Exit::Usage }, "{row}");
             if is_against_schema {
                 assert_ne!(complaints(&format!("{MINIMAL}{rest}")), [""; 0], "{row}");
             }
         }
-        let none = experiment("").unwrap_err().message;
+        let none = refusal(&directory, "", "").message;
         assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
         assert_ne!(complaints(MINIMAL), [""; 0]);
     }
