@@ -211,18 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn guests_that_vary_have_rows_of_their_own() {
-        for (grid, rows) in [
-            ("guests = [1, 3]", &["p", "p / b", "p / c"][..]),
-            ("vm = ['lock=tas', 'lock=tas; lock=ticket']", &["p", "p / b"]),
-            ("hold = ['1us']", &["p"]),
-        ] {
-            let it = experiment(&format!("[grid]\n{grid}\n[[arm]]\nname = 'p'\nlock = 'tas'\n")).unwrap();
-            assert_eq!(it.arms_and_beside(), rows, "{grid}");
-        }
-    }
-
-    #[test]
     fn whole_numbers_may_be_written_with_another_base() {
         let it = experiment("blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = 'a'\n").unwrap();
         let vcpus = it.settings.settings.given("vcpus").map(ToString::to_string);

@@ -62,38 +62,3 @@ impl Experiment {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::synthetic::experiment;
-
-    fn machines_of(text: &str, overrides: &Overrides) -> Vec<String> {
-        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
-        let settings = "blocks = 5\n[quick]\nblocks = 1\n[settings]\nengine = 'sim'\n";
-        let mut experiment = experiment(&format!("{settings}{text}{arms}")).unwrap();
-        experiment.apply(overrides).unwrap();
-        let axis = experiment.axes.iter().find(|axis| axis.key == "machine");
-        axis.map(|axis| axis.values.iter().map(|(value, _)| value.clone()).collect()).unwrap_or_default()
-    }
-
-    #[test]
-    fn each_machine_is_followed_by_machines_like_it() {
-        let text = |section: &str| format!("machine = 'nehalem-2s'\n{section}");
-        let (section, quick) =
-            (text("[robust]\npoints = 4\n"), Overrides { quick: true, ..Overrides::default() });
-        let like = ["nehalem-2s", "nehalem-2s~1/4", "nehalem-2s~2/4", "nehalem-2s~3/4", "nehalem-2s~4/4"];
-        assert_eq!(machines_of(&section, &Overrides::default()), like);
-        assert_eq!(machines_of(&section, &quick), [""; 0], "a first look has too few seeds");
-        let two = "[robust]\n[grid]\nmachine = ['milan-1s', 'nehalem-2s']\n";
-        let found = machines_of(two, &Overrides::default());
-        assert_eq!((found.len(), found[0].as_str(), found[13].as_str()), (26, "milan-1s", "nehalem-2s"));
-        // The flag stands for the section, in a first look, too.
-        for (text, quick) in [(text(""), false), (section, true)] {
-            let blocks = quick.then_some(5);
-            let found =
-                machines_of(&text, &Overrides { robust: Some(5), quick, blocks, ..Overrides::default() });
-            assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
-        }
-    }
-}

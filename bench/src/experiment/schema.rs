@@ -221,10 +221,11 @@ mod tests {
 
     use super::*;
     use crate::experiment::overrides::Overrides;
+    use crate::experiment::plan::Plan;
     use crate::experiment::source::BUILT_IN;
     use crate::experiment::{Experiment, Source};
     use crate::measure::synthetic::{Scratch, built_in, planned};
-    use crate::text::exit::{Exit, Failure};
+    use crate::text::exit::{Exit, Failure, Result};
 
     const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
     const ARM: &str = "[[arm]]\nname = 'a'\n";
@@ -345,7 +346,7 @@ target-precision = 'x%' => 4:20: target-precision: 'x%' is no percentage above 0
 blocks = 5|[settings]|machine = 'nehalem-2s'|[robust] => 7:1: [robust]: only simulated machines have guesses
 blocks = 4|{SIM}|machine = 'nehalem-2s'|[robust] => 8:1: [robust]: 4 blocks are too few seeds
 blocks = 5|{SIM}|[robust] => 7:1: [robust]: set a machine in [settings]
-blocks = 5|{SIM}|machine = 'nehalem-2s'|[robust]|[[arm]]|name = 'c'|machine = 'nehalem-2s' => \
+{ROBUST}|[[arm]]|name = 'c'|machine = 'nehalem-2s' => \
     8:1: [robust]: all arms need the same machine: arm 'c' sets it itself
 blocks = 5|{COMPARED} ++ --robust=4 => --robust: only simulated machines have guesses: --set engine=sim
 blocks = 5|{SIM}|{COMPARED} ++ --robust=4 => --robust: --set machine=NAME
@@ -371,7 +372,9 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
 {COMPARED} ++ --set=kernel=x => 1:1: comparison 'c': of kernels, figures are compared
 ";
 
-    const WORDS: [(&str, &str); 4] = [
+    const WORDS: [(&str, &str); 6] = [
+        ("{ROBUST}", "blocks = 5|{SIM}|machine = 'nehalem-2s'|[robust]"),
+        ("{OF_FOUR}", "nehalem-2s~1/4 nehalem-2s~2/4 nehalem-2s~3/4 nehalem-2s~4/4"),
         ("{SIM}", "[settings]|engine = 'sim'"),
         ("{OLD}", "[settings]|kernel = 'old'"),
         ("{COMPARED}", "[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'"),
@@ -383,31 +386,38 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
         ),
     ];
 
-    /// Why no plan can be made of a file in a directory with a kernel and an initial RAM disk. Complaints name it `x.toml`.
-    fn refusal(directory: &Scratch, rest: &str, options: &str) -> Failure {
+    /// A row's two parts, of which the first is the rest of a file, and options.
+    fn parts(row: &str) -> (String, String, String) {
+        let whole = WORDS.iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+        let (given, expected) = whole.split_once(" => ").expect("a row has two parts");
+        let (lines, options) = given.split_once(" ++ ").unwrap_or((given, ""));
+        let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
+        (rest, options.into(), expected.into())
+    }
+
+    /// The plan of a file in a directory of the test's own, with a kernel and an initial RAM disk. Complaints name it `x.toml`.
+    fn plan(test: &str, rest: &str, options: &str) -> Result<Plan> {
+        let directory = Scratch::new(test);
+        ["old", "initrd"].iter().for_each(|file| directory.put(file, file));
         let origin = directory.path().join("x.toml").display().to_string();
-        let plan =
-            Experiment::parse(Source { origin, text: format!("{MINIMAL}{rest}") }).and_then(|mut it| {
-                let options: Vec<String> = options.split_whitespace().map(String::from).collect();
-                it.apply(&Overrides::from_arguments(&options).unwrap())?;
-                planned(&it)
-            });
-        let Failure { exit, message } = plan.map(|plan| plan.cells().count()).unwrap_err();
-        Failure { exit, message: message.replace(&format!("{}/", directory.path().display()), "") }
+        let text = format!("{MINIMAL}{rest}");
+        let options: Vec<String> = options.split_whitespace().map(String::from).collect();
+        let plan = Experiment::parse(Source { origin, text }).and_then(|mut experiment| {
+            experiment.apply(&Overrides::from_arguments(&options).unwrap())?;
+            planned(&experiment)
+        });
+        let here = format!("{}/", directory.path().display());
+        plan.map_err(|Failure { exit, message }| Failure { exit, message: message.replace(&here, "") })
     }
 
     #[test]
     fn what_the_reader_refuses_is_located_and_against_the_schema() {
-        let directory = Scratch::new("experiment-refused");
-        ["old", "initrd"].iter().for_each(|file| directory.put(file, file));
         let (both, reader_alone) = REFUSED.split_once("\n\n").expect("two parts");
         let rows = both.lines().map(|row| (row, true)).chain(reader_alone.lines().map(|row| (row, false)));
         for (row, is_against_schema) in rows {
-            let whole = WORDS.iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
-            let (given, expected) = whole.split_once(" => ").expect("a row has two parts");
-            let (lines, options) = given.split_once(" ++ ").unwrap_or((given, ""));
-            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
-            let Failure { exit, message } = refusal(&directory, &rest, options);
+            let (rest, options, expected) = parts(row);
+            let Failure { exit, message } =
+                plan("experiment-refused", &rest, &options).map(|it| it.outline).unwrap_err();
             let is_located = expected.starts_with(|first: char| first.is_ascii_digit());
             let place = if is_located { "x.toml:" } else { "" };
             assert!(message.starts_with(&format!("{place}{expected}")), "{row}\n{message}");
@@ -416,8 +426,42 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
                 assert_ne!(complaints(&format!("{MINIMAL}{rest}")), [""; 0], "{row}");
             }
         }
-        let none = refusal(&directory, "", "").message;
+        let none = plan("experiment-refused", "", "").map(|it| it.outline).unwrap_err().message;
         assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
         assert_ne!(complaints(MINIMAL), [""; 0]);
+    }
+
+    /// Lines and options like these, and the plan's arms, axes, comparisons and A/A pair.
+    const PLANNED: &str = "\
+[grid]|ratio = [2, 1, 8]|hold = ['1us', '2us']|[[arm]]|name = 'c'|[[arm]]|name = 'b'|[[arm]]|name = 'a'|\
+    [[compare]]|name = 'b/a'|arm = 'b'|baseline = 'a'|[[compare]]|name = 'c/a'|arm = 'c'|baseline = 'a'|\
+    [control]|arm = 'c'|ratio = 8|hold = '2us'|[quick]|grid = { ratio = [1, 2] }|arms = ['c', 'a'] ++ --quick => \
+    c, a; ratio 2 1; hold 1us 2us; c/a; A/A at ratio 2, hold 2us
+[grid]|vcpus = [32, 60] ++ --ratios=1,2 => tas; ratio 1 2
+[grid]|hold = ['1us'] => tas; hold 1us
+[grid]|guests = [1, 3] => tas, tas / b, tas / c; guests 1 3
+[grid]|vm = ['lock=tas', 'lock=tas; lock=ticket'] => tas, tas / b; vm lock=tas lock=tas; lock=ticket
+{ROBUST}|points = 4 => tas; machine nehalem-2s {OF_FOUR}
+{ROBUST}|points = 4|[quick]|blocks = 1 ++ --quick => tas
+{ROBUST} => tas; machine nehalem-2s nehalem-2s~1/12 nehalem-2s~2/12 nehalem-2s~3/12 nehalem-2s~4/12 nehalem-2s~5/12 \
+    nehalem-2s~6/12 nehalem-2s~7/12 nehalem-2s~8/12 nehalem-2s~9/12 nehalem-2s~10/12 nehalem-2s~11/12 nehalem-2s~12/12
+blocks = 5|{SIM}|[robust]|points = 4|[grid]|machine = ['milan-1s', 'nehalem-2s'] => \
+    tas; machine milan-1s milan-1s~1/4 milan-1s~2/4 milan-1s~3/4 milan-1s~4/4 nehalem-2s {OF_FOUR}
+blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => tas; machine nehalem-2s {OF_FOUR}; c
+{ROBUST}|points = 5|{COMPARED}|[quick]|blocks = 1 ++ --quick --robust=4 --blocks=5 => tas; machine nehalem-2s {OF_FOUR}; c
+";
+
+    #[test]
+    fn a_plan_is_what_file_and_options_say_together() {
+        for row in PLANNED.lines() {
+            let (rest, options, expected) = parts(row);
+            let outline = plan("experiment-planned", &rest, &options).unwrap().outline;
+            let axes = outline.axes.iter().map(|axis| format!("{} {}", axis.key, axis.values.join(" ")));
+            let compared = outline.comparisons.iter().map(|it| it.name.clone());
+            let pair = outline.control.iter().map(|it| format!("A/A at {}", outline.name(&it.setting)));
+            let arms = std::iter::once(outline.arms.join(", "));
+            let told: Vec<String> = arms.chain(axes).chain(compared).chain(pair).collect();
+            assert_eq!(told.join("; "), expected, "{row}");
+        }
     }
 }
