@@ -217,6 +217,9 @@ fn blocks(description: &str) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use toml::de::{DeTable, DeValue};
 
     use super::*;
@@ -254,14 +257,24 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_experiment_keeps_to_the_schema_and_has_a_pair() {
+    fn every_built_in_experiment_keeps_to_schema_with_pair_and_published_figures() {
+        let mut published = BTreeSet::new();
         for (name, text) in BUILT_IN {
             assert_eq!(complaints(text), [""; 0], "{name}");
-            let experiment = built_in(name);
+            let mut experiment = built_in(name);
             assert_eq!(experiment.name, name);
             let has_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
             assert!(has_pair, "{name} has no A/A pair");
+            experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
+            for row in &experiment.published {
+                assert_eq!(experiment.without_a_figure(row), None, "{}: with --quick", row.name);
+                assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.name);
+                let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&row.page);
+                assert!(page.is_file(), "{}: {} is missing", row.name, row.page);
+                assert!(published.insert(row.name.clone()), "two rows are called {}", row.name);
+            }
         }
+        assert!(published.len() > 60, "{published:?}");
         let kernels = "[grid]\nkernel = ['a', 'b']\ncmdline = ['', 'c']\nnopvspin = [true, false]\n";
         assert_eq!(complaints(&format!("{MINIMAL}{kernels}{ARM}only = {{ kernel = 'a' }}\n")), [""; 0]);
     }
