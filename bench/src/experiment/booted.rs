@@ -239,15 +239,6 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_vary_together_are_points() {
-        let points = "[[point]]\nkernel = 'old'\nratio = 1\n[[point]]\nkernel = 'new'\nratio = 2\n";
-        let plan = plan(&directory("boot-points"), &format!("{points}{ARMS}"), &[]);
-        let booted: Vec<_> =
-            plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.run.guests[0].vcpus)).collect();
-        assert_eq!(booted, [("old", 2), ("old", 2), ("new", 4), ("new", 4)]);
-    }
-
-    #[test]
     fn the_command_line_changes_kernels() {
         let directory = directory("boot-set");
         let here = directory.path().join("new").display().to_string();

@@ -188,38 +188,3 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     settings.put_guests(vm);
     Ok(settings)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::synthetic::{experiment, overrides};
-
-    fn parse(text: &str) -> Result<Experiment> {
-        Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
-    }
-
-    #[test]
-    fn an_axis_that_the_command_line_displaces_limits_no_arm() {
-        let only = "[[arm]]\nname = 'b'\nonly = { ratio = 8, hold = '1us' }\n";
-        let mut it = experiment(&format!("[grid]\nratio = [8, 1]\nhold = ['2us', '1us']\n{only}")).unwrap();
-        it.apply(&overrides(&[("vcpus", "6")])).unwrap();
-        let stands_at = |key: &str, value: &str, hold: &str| {
-            it.arms[0].stands_at(&[(key.into(), value.into()), ("hold".into(), hold.into())])
-        };
-        assert!(stands_at("vcpus", "6", "1us") && stands_at("ratio", "8", "1us"));
-        assert!(!stands_at("ratio", "1", "1us") && !stands_at("ratio", "8", "2us"));
-    }
-
-    #[test]
-    fn whole_numbers_may_be_written_with_another_base() {
-        let it = experiment("blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = 'a'\n").unwrap();
-        let vcpus = it.settings.settings.given("vcpus").map(ToString::to_string);
-        assert_eq!((it.blocks, vcpus.as_deref()), (16, Some("3")));
-    }
-
-    #[test]
-    fn another_format_is_refused() {
-        assert!(parse("format = 2\n").unwrap_err().message.starts_with("x.toml:1:10: another format than 1"));
-        assert!(parse("name = \"x\"\n").unwrap_err().message.contains("begin the file with format = 1"));
-    }
-}

@@ -228,6 +228,7 @@ mod tests {
     use crate::experiment::source::BUILT_IN;
     use crate::experiment::{Experiment, Source};
     use crate::measure::synthetic::{Scratch, built_in, planned};
+    use crate::record::place::Role;
     use crate::text::exit::{Exit, Failure, Result};
 
     const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
@@ -386,7 +387,7 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
 ";
 
     const WORDS: [(&str, &str); 6] = [
-        ("{ROBUST}", "blocks = 5|{SIM}|machine = 'nehalem-2s'|[robust]"),
+        ("{ROBUST}", "blocks = 0x0_5|{SIM}|machine = 'nehalem-2s'|[robust]"),
         ("{OF_FOUR}", "nehalem-2s~1/4 nehalem-2s~2/4 nehalem-2s~3/4 nehalem-2s~4/4"),
         ("{SIM}", "[settings]|engine = 'sim'"),
         ("{OLD}", "[settings]|kernel = 'old'"),
@@ -442,37 +443,52 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
         let none = plan("experiment-refused", "", "").map(|it| it.outline).unwrap_err().message;
         assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
         assert_ne!(complaints(MINIMAL), [""; 0]);
+        for (text, begin) in
+            [("format = 2", "1:10: another format than 1"), ("name = 'x'", "1:1: no 'format': begin")]
+        {
+            let source = Source { origin: "x.toml".into(), text: text.into() };
+            let message = Experiment::parse(source).map(|it| it.name).unwrap_err().message;
+            assert!(message.starts_with(&format!("x.toml:{begin}")), "{message}");
+        }
     }
 
-    /// Lines and options like these, and the plan's arms, axes, comparisons and A/A pair.
+    /// Lines and options like these; how many cells the plan's arms have, its arms, axes, comparisons and A/A pair.
     const PLANNED: &str = "\
 [grid]|ratio = [2, 1, 8]|hold = ['1us', '2us']|[[arm]]|name = 'c'|[[arm]]|name = 'b'|[[arm]]|name = 'a'|\
     [[compare]]|name = 'b/a'|arm = 'b'|baseline = 'a'|[[compare]]|name = 'c/a'|arm = 'c'|baseline = 'a'|\
     [control]|arm = 'c'|ratio = 8|hold = '2us'|[quick]|grid = { ratio = [1, 2] }|arms = ['c', 'a'] ++ --quick => \
-    c, a; ratio 2 1; hold 1us 2us; c/a; A/A at ratio 2, hold 2us
-[grid]|vcpus = [32, 60] ++ --ratios=1,2 => tas; ratio 1 2
-[grid]|hold = ['1us'] => tas; hold 1us
-[grid]|guests = [1, 3] => tas, tas / b, tas / c; guests 1 3
-[grid]|vm = ['lock=tas', 'lock=tas; lock=ticket'] => tas, tas / b; vm lock=tas lock=tas; lock=ticket
-{ROBUST}|points = 4 => tas; machine nehalem-2s {OF_FOUR}
-{ROBUST}|points = 4|[quick]|blocks = 1 ++ --quick => tas
-{ROBUST} => tas; machine nehalem-2s nehalem-2s~1/12 nehalem-2s~2/12 nehalem-2s~3/12 nehalem-2s~4/12 nehalem-2s~5/12 \
+    8 of c, a; ratio 2 1; hold 1us 2us; c/a; A/A at ratio 2, hold 2us
+[grid]|ratio = [8, 1]|hold = ['2us', '1us']|[[arm]]|name = 'b'|only = { ratio = 8, hold = '1us' } => \
+    5 of b, tas; ratio 8 1; hold 2us 1us
+[grid]|ratio = [8, 1]|hold = ['2us', '1us']|[[arm]]|name = 'b'|only = { ratio = 8, hold = '1us' } ++ --set=vcpus=6 => \
+    3 of b, tas; hold 2us 1us; vcpus 6
+[grid]|vcpus = [0b11, 0x1_0] => 2 of tas; vcpus 3 16
+[[point]]|kernel = 'old'|ratio = 1|[[point]]|kernel = 'initrd'|ratio = 2 => 2 of tas; kernel old initrd; ratio 1 2
+[grid]|vcpus = [32, 60] ++ --ratios=1,2 => 2 of tas; ratio 1 2
+[grid]|hold = ['1us'] => 1 of tas; hold 1us
+[grid]|guests = [1, 3] => 2 of tas, tas / b, tas / c; guests 1 3
+[grid]|vm = ['lock=tas', 'lock=tas; lock=ticket'] => 2 of tas, tas / b; vm lock=tas lock=tas; lock=ticket
+{ROBUST}|points = 4 => 5 of tas; machine nehalem-2s {OF_FOUR}
+{ROBUST}|points = 4|[quick]|blocks = 1 ++ --quick => 1 of tas
+{ROBUST} => 13 of tas; machine nehalem-2s nehalem-2s~1/12 nehalem-2s~2/12 nehalem-2s~3/12 nehalem-2s~4/12 nehalem-2s~5/12 \
     nehalem-2s~6/12 nehalem-2s~7/12 nehalem-2s~8/12 nehalem-2s~9/12 nehalem-2s~10/12 nehalem-2s~11/12 nehalem-2s~12/12
 blocks = 5|{SIM}|[robust]|points = 4|[grid]|machine = ['milan-1s', 'nehalem-2s'] => \
-    tas; machine milan-1s milan-1s~1/4 milan-1s~2/4 milan-1s~3/4 milan-1s~4/4 nehalem-2s {OF_FOUR}
-blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => tas; machine nehalem-2s {OF_FOUR}; c
-{ROBUST}|points = 5|{COMPARED}|[quick]|blocks = 1 ++ --quick --robust=4 --blocks=5 => tas; machine nehalem-2s {OF_FOUR}; c
+    10 of tas; machine milan-1s milan-1s~1/4 milan-1s~2/4 milan-1s~3/4 milan-1s~4/4 nehalem-2s {OF_FOUR}
+blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => 5 of tas; machine nehalem-2s {OF_FOUR}; c
+{ROBUST}|points = 5|{COMPARED}|[quick]|blocks = 1 ++ --quick --robust=4 --blocks=5 => 5 of tas; machine nehalem-2s {OF_FOUR}; c
 ";
 
     #[test]
     fn a_plan_is_what_file_and_options_say_together() {
         for row in PLANNED.lines() {
             let (rest, options, expected) = parts(row);
-            let outline = plan("experiment-planned", &rest, &options).unwrap().outline;
+            let plan = plan("experiment-planned", &rest, &options).unwrap();
+            let (outline, cells) =
+                (&plan.outline, plan.cells().filter(|cell| cell.role == Role::Arm).count());
             let axes = outline.axes.iter().map(|axis| format!("{} {}", axis.key, axis.values.join(" ")));
             let compared = outline.comparisons.iter().map(|it| it.name.clone());
             let pair = outline.control.iter().map(|it| format!("A/A at {}", outline.name(&it.setting)));
-            let arms = std::iter::once(outline.arms.join(", "));
+            let arms = std::iter::once(format!("{cells} of {}", outline.arms.join(", ")));
             let told: Vec<String> = arms.chain(axes).chain(compared).chain(pair).collect();
             assert_eq!(told.join("; "), expected, "{row}");
         }
