@@ -114,10 +114,10 @@ pub(crate) fn finished(line: &str) -> Ended {
     haltkick(line).with(FINISHED)
 }
 
-/// Returns the one line on stderr with which the command refuses `line`, exit code 2. Only the parser of command lines adds its usage.
+/// Returns the one line on stderr with which a command refuses, exit code 2. Only the parser of command lines adds its usage.
 #[track_caller]
-pub(crate) fn refusal(line: &str) -> String {
-    let ended = ends(2, line);
+pub(crate) fn refusal(command: &mut Command) -> String {
+    let ended = end_of(command).with(&[2]);
     let is_one_line = ended.err.lines().count() == 1 || ended.err.starts_with("error: ");
     assert!(ended.out.is_empty() && is_one_line, "{ended}");
     ended.err
@@ -126,7 +126,7 @@ pub(crate) fn refusal(line: &str) -> String {
 /// Requires that the command refuses `line` in one line that contains `part`.
 #[track_caller]
 pub(crate) fn refuses(line: &str, part: &str) {
-    let said = refusal(line);
+    let said = refusal(&mut command(line));
     assert!(said.contains(part), "{line}: '{part}' is not in: {said}");
 }
 
