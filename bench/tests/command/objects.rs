@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// A test-and-set lock. Lines that are looked for have a mark.
-const TAS: &str = r#"
+pub(crate) const TAS: &str = r#"
 #include "haltkick.h"
 struct lock { hk_u8 held; hk_u32 releases; };
 HK_LOCK(struct lock);
@@ -75,26 +75,6 @@ fn a_run_that_an_object_fails_is_explained_by_the_objects_places() {
             "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 500ms --watchdog 50ms";
         ends(code, &format!("run {lock} --no-ideal {place}")).says(says);
     }
-}
-
-#[apply(kvm_trial)]
-fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() {
-    let directory = scratch("object-bench");
-    let object = written(format!("{directory}/mine.c"), TAS);
-    let other = written(format!("{directory}/other.c"), TAS);
-    let text = format!(
-        "format = 1\nname = 'e'\ntitle = 'e'\nblocks = 1\n[settings]\nratio = 2\nwindow = '20ms'\nwarmup = '20ms'\n\
-         [[arm]]\nname = 'ours'\nlock = 'tas'\n[[arm]]\nname = 'theirs'\nlock = 'file:{other}'\n"
-    );
-    let file = written(format!("{directory}/e.toml"), text);
-    let resume = format!("bench --resume {directory}/results");
-    finished(&format!("bench {file} --with {object} --output {directory}/results"))
-        .prints(&["ours", "theirs", "mine.c"]);
-    // A repetition has nothing to do; another file is another experiment.
-    finished(&resume);
-    let tries = format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}");
-    written(object, tries);
-    refuses(&resume, "lock objects that have changed");
 }
 
 /// Trials on threads, which run everywhere: KVM takes a minute for what is checked so.
