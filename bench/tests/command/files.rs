@@ -6,10 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{
-    CELLS_PER_BLOCK, Ended, FINISHED, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends,
-    kvm_trial, read, records, refuses, scratch, shell, simulated, trial, written,
-};
+use crate::support::*;
 
 /// The tiny experiment on a simulated machine.
 fn experiment(within: &str) -> String {

@@ -6,11 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    Check, Ended, Failed, HALTKICK, Signal, apply, assert_valid, command, cut, end_of, ends, eventually,
-    finished, haltkick, is_warned, kvm_trial, read, records, refuses, scratch, skip, started, trial, words,
-    written,
-};
+use crate::support::*;
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
 pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Check, apply, finished, kvm, skip, trial};
+use crate::support::*;
 
 /// Fewest CPUs that these tests are about.
 const MANY: usize = 16;

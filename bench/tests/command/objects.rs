@@ -7,10 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{
-    Check, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial, refuses,
-    scratch, skip, started, trial, written,
-};
+use crate::support::*;
 
 /// A test-and-set lock. Lines that are looked for have a mark.
 pub(crate) const TAS: &str = r#"

@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{
-    Check, Ended, FINISHED, HALTKICK, apply, command, end_if_there, end_of, kvm_trial, scratch, trial,
-    written,
-};
+use crate::support::*;
 
 /// Source, the define that chooses the lock, and the fault.
 const FAULTS: &[(&str, &str, &str)] = &[

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::kernels::{pretended_kernel, pretended_qemu, with_qemu};
-use crate::support::{SIMULATED, apply, command, end_of, ends, finished, refusal, scratch, trial, written};
+use crate::support::*;
 
 /// Lines of the command, and what their refusals say. `{DIR}` has the files of [`fixtures`], `{SIM}` is a simulated run, and `{QEMU}` one
 /// whose start would be noted: a refusal comes before any guest, even that of calibration. What the library

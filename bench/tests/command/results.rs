@@ -10,11 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{
-    CELLS_PER_BLOCK, Check, Ended, FINISHED, Failed, SIMULATED, Signal, apply, assert_complete, assert_valid,
-    command, end_if_there, end_of, eventually, finished, haltkick, has, json, kvm_trial, read, records,
-    refuses, runs, scratch, started, tiny, trial, written,
-};
+use crate::support::*;
 
 #[apply(kvm_trial)]
 fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {

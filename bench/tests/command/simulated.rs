@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 use crate::many::nodes_add_up;
 use crate::objects::TAS;
 use crate::results::wait_for_records;
-use crate::support::{
-    CELLS_PER_BLOCK, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, placed,
-    read, records, refuses, scratch, simulated, started, trial, written,
-};
+use crate::support::*;
 
 /// A run of a millisecond on four pCPUs.
 const SHORT: &str = "run --engine sim --cpus 0-3 --ratio 2 --duration 1ms --warmup 1ms --no-ideal";

@@ -7,10 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    CELLS_PER_BLOCK, Ended, FINISHED, SIMULATED, TINY, an_allowed_cpu, apply, assert_valid, cut, ends,
-    finished, haltkick, json, kvm_trial, read, records, refuses, runs, scratch, tiny, trial, written,
-};
+use crate::support::*;
 
 #[apply(trial)]
 fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {

@@ -6,10 +6,7 @@ use std::process::Command;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value;
 
-use crate::support::{
-    Check, FINISHED, HALTKICK, an_allowed_cpu, apply, end_if_there, haltkick, in_some_window, kvm_trial,
-    scratch, skip, words,
-};
+use crate::support::*;
 
 /// Fields of a message, each with its number, in the order in which they stand: numbers, and bytes of texts and of messages within.
 struct Fields<'a>(Vec<(u32, u64, &'a [u8])>);

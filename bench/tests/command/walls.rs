@@ -10,10 +10,7 @@ use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
 use serde_json::Value;
 
 use crate::kernels::pretended_kernel;
-use crate::support::{
-    Check, Failed, HALTKICK, an_allowed_cpu, apply, command, end_if_there, end_of, ends, eventually, kvm,
-    kvm_trial, read, scratch, skip, started, tiny, trial, words, written,
-};
+use crate::support::*;
 
 /// A system call: its number and its arguments.
 type Call = (i64, Vec<u64>);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Ended, apply, assert_valid, ends, haltkick, read, scratch, trial, written};
+use crate::support::*;
 
 const MACHINE: &str = "--machine nehalem-2s --cpus 0-1 --slice 200us --format json";
 
