@@ -154,15 +154,6 @@ fn by(of: &Measure, before: &Side, after: &Side) -> Compared {
     compare_sides(before, after, (std::slice::from_ref(of), 0.05), vec![]).unwrap()
 }
 
-/// Compares runs of about 100 with runs of `after`.
-fn from_100_to(after: f64, name: &str, unit: &str) -> Compared {
-    let of = Measure::try_from(name.to_owned()).unwrap();
-    assert_eq!(String::from(of.clone()), name, "it is written as it is read");
-    let [before, after] =
-        [("before", 100.0), ("after", after)].map(|(path, value)| with_figure(path, (&of, unit), value));
-    by(&of, &before, &after)
-}
-
 #[test]
 fn a_run_without_the_compared_figure_counts_as_invalid() {
     let of = Measure::Figure("wait_p50_ns".into());
@@ -320,7 +311,10 @@ fn a_loss_of_any_figure_is_a_regression_a_gain_none() {
         ("figure:kicks", "count", None),
     ];
     for (name, unit, better) in rows.chain(printed) {
-        let compared = [200.0, 50.0].map(|after| from_100_to(after, name, unit));
+        let of = Measure::try_from(name.to_owned()).unwrap();
+        assert_eq!(String::from(of.clone()), name, "it is written as it is read");
+        let side = |path, value| with_figure(path, (&of, unit), value);
+        let compared = [200.0, 50.0].map(|after| by(&of, &side("before", 100.0), &side("after", after)));
         let expected = match better {
             Some(Better::More) => [Exit::Done, Exit::Regression],
             Some(Better::Less) => [Exit::Regression, Exit::Done],
