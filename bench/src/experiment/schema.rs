@@ -402,7 +402,7 @@ blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 
 
     /// A row's two parts, of which the first is the rest of a file, and options.
     fn parts(row: &str) -> (String, String, String) {
-        let whole = WORDS.iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+        let whole = WORDS.into_iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
         let (given, expected) = whole.split_once(" => ").expect("a row has two parts");
         let (lines, options) = given.split_once(" ++ ").unwrap_or((given, ""));
         let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
