@@ -378,7 +378,7 @@ mod tests {
     use crate::host::noise::Noise;
     use crate::measure::fuzzed::{good, record_of};
     use crate::measure::session::Rule;
-    use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
+    use crate::measure::synthetic::{Scratch, World, assert_has, plain, planned, seen};
     use crate::results::directory::read_records;
     use crate::results::merge;
     use crate::show::{csv, report, table};
@@ -473,15 +473,12 @@ mod tests {
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
         let shown = plain(&table::summary(&summary, table::Detail::Verbose));
-        for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
-            assert!(shown.contains(words), "{words}: {shown}");
-        }
+        let words = ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"];
+        assert_has(&shown, &words);
         let manifest = world.manifest(&plan);
         let page = report::page(&manifest, &summary, &records);
         let hash = &manifest.kernels[0].kernel_sha256;
-        for words in ["All that the kernels printed", hash, "nopvspin", "A/A pair"] {
-            assert!(page.contains(words), "{words}");
-        }
+        assert_has(&page, &["All that the kernels printed", hash, "nopvspin", "A/A pair"]);
         let long = csv::runs(&plan.outline, &records);
         assert_eq!(long.matches(",page-loop,").count(), records.len(), "{long}");
         assert!(csv::summary(&summary).contains(",page-loop,"));

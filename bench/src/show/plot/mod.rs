@@ -120,7 +120,7 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::Sketch;
+    use crate::measure::synthetic::{Sketch, assert_has};
     use crate::record::Timeline;
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
 
@@ -152,9 +152,7 @@ mod tests {
             let estimates = [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")];
             for (name, row) in estimates.iter().filter(|_| not_shown == "completion") {
                 let file = &pictures[*name];
-                for part in [&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"] {
-                    assert!(file.contains(part), "{name}, {part}: {file}");
-                }
+                assert_has(file, &[&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"]);
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
             }
             for (name, file) in
