@@ -210,44 +210,30 @@ mod tests {
 
     use super::*;
 
-    const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
-
-    fn key(number: u32) -> Key {
-        (number, "cell".into())
-    }
-
-    /// A run that fails with its seed.
-    fn failing(run: &Run, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
-        (Err(RunError::usage(run.guests[0].seed.to_string())), String::new())
-    }
-
-    fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {
-        numbers.map(|number| {
-            let guest = Guest { seed: number.into(), ..Guest::default() };
-            (key(number), Run { guests: vec![guest], ..Run::default() })
-        })
-    }
-
-    fn take(ahead: &Ahead<'_>, number: u32) -> String {
-        let (key, run) = seeds(number..number + 1).next().unwrap();
-        ahead.take(&key, &run, |_| ()).result.unwrap_err().to_string()
+    /// A cell with this seed.
+    fn asked(seed: u32) -> (Key, Run) {
+        let guest = Guest { seed: seed.into(), ..Guest::default() };
+        ((seed, "cell".into()), Run { guests: vec![guest], ..Run::default() })
     }
 
     #[test]
     fn few_runs_are_made_ahead_and_taken_in_any_order() {
         let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let counted = |run: &Run, virtual_time| {
+        // Each fails with its seed.
+        let counted = |run: &Run, _: Arc<VirtualTime>| -> (Result<Found, RunError>, String) {
             begun.fetch_add(1, Ordering::Relaxed);
-            failing(run, virtual_time)
+            (Err(RunError::usage(run.guests[0].seed.to_string())), String::new())
         };
         let most = 4 + MOST_SPARE;
-        let ahead = Ahead::new(FOUR, &counted, &stop);
+        let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &counted, &stop);
         std::thread::scope(|scope| {
             (0..4).for_each(|_| _ = scope.spawn(|| ahead.work()));
-            ahead.expect(seeds(0..100));
+            ahead.expect((0..100).map(asked));
             // The last three were not expected.
-            for (taken, number) in (1..).zip((0..100).rev().chain(200..203)) {
-                assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
+            for (taken, seed) in (1..).zip((0..100).rev().chain(200..203)) {
+                let (key, run) = asked(seed);
+                let failed = ahead.take(&key, &run, |_| ()).result.unwrap_err().to_string();
+                assert!(failed.contains(&seed.to_string()), "{seed}: {failed}");
                 let begun = begun.load(Ordering::Relaxed);
                 assert!((taken..=taken + 1 + most).contains(&begun), "{begun} for {taken}");
             }
