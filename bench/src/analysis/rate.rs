@@ -167,25 +167,18 @@ mod tests {
         assert_eq!([1e9, 0.0].map(|ns| Rate::counted(0.0, ns)), [Some(none_counted), None]);
     }
 
-    /// The interval in sections, of `runs` runs that all count eight.
-    fn interval_of_eights(runs: usize) -> (f64, f64) {
-        let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
-        let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
-        (interval.low * 8.0 / 133.0, interval.high * 8.0 / 133.0)
-    }
-
     #[test]
     fn counts_that_are_all_alike_leave_room_for_cut_sections() {
+        let eight = Rate { resolution: 1.0 / 8.0, ..rate(133.0) };
         for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
-            let (low, high) = interval_of_eights(runs);
+            let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
+            let [low, high] = [interval.low, interval.high].map(|end| end * 8.0 / 133.0);
             assert!([8.0 - low, high - 8.0].iter().all(|it| (it - sections).abs() < 0.04), "{low} {high}");
         }
         let many = Rate { resolution: 1e-6, ..rate(133.0) };
         let low = |rate| estimate(&[rate; 3]).unwrap().interval.unwrap().low;
         assert!(low(many) > 132.99 && low(rate(133.0)) > low(many), "{}", low(many));
-        let ratio =
-            Rate { resolution: 1.0 / 8.0, ..rate(8.0) }.over(Rate { resolution: 1.0 / 8.0, ..rate(8.0) });
-        assert!((ratio.resolution - 2f64.sqrt() / 8.0).abs() < 1e-9);
+        assert!((eight.over(eight).resolution - 2f64.sqrt() / 8.0).abs() < 1e-9);
     }
 
     #[test]

@@ -73,16 +73,6 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
 
-    /// Warnings if the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are invalid.
-    fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {
-        let (plan, mut records) = sketch.measured(8);
-        for record in &mut records {
-            let place = record.placed();
-            record.trusted = !(place.arm == arm && place.block < spoiled && place.setting["ratio"] == "8");
-        }
-        lost(&plan.outline, &records)
-    }
-
     fn sketch() -> Sketch {
         let arms = Sketch::two().axis("ratio", &["1", "8"]).arm("c", "mcs");
         arms.control("a")
@@ -104,7 +94,12 @@ mod tests {
                 format!("{what} is not valid, more than 29 % of its {unit} being invalid: 3 of 8 at ratio 8")
             };
             let expected: Vec<String> = expected.map(told).into_iter().collect();
-            assert_eq!(with_spoiled(sketch, arm, spoiled), expected, "{spoiled} of {arm}");
+            let (plan, mut records) = sketch.measured(8);
+            for record in &mut records {
+                let place = record.placed();
+                record.trusted = place.arm != arm || place.block >= spoiled || place.setting["ratio"] != "8";
+            }
+            assert_eq!(lost(&plan.outline, &records), expected, "{spoiled} of {arm}");
         }
     }
 
