@@ -145,24 +145,6 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     }
 }
 
-/// The records of a session on a world whose figures follow from the settings, made by four threads; how many runs those made.
-fn simulated(name: &str, plan: &Plan, rule: Rule) -> (Vec<Record>, u64) {
-    let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
-    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
-    let stop = AtomicBool::new(false);
-    // Later runs are made faster, so that they are done first where they can.
-    let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
-        (engine(run).map(|seen| seen.found), String::new())
-    };
-    let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
-    let mut session = world.session(plan, &engine, &watcher, &scratch);
-    session.simulators = Some(&ahead);
-    let before = world.runs();
-    session.run(rule).unwrap();
-    (session.records, world.runs() - before)
-}
-
 #[test]
 fn runs_made_ahead_are_all_wanted_and_recorded_in_turn() {
     let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(8);
@@ -171,7 +153,22 @@ fn runs_made_ahead_are_all_wanted_and_recorded_in_turn() {
         ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
         ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
     ] {
-        let (records, runs) = simulated(name, &plan, rule);
+        // Figures follow from the settings.
+        let world = World::new(1);
+        let world = world.truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
+        let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
+        let stop = AtomicBool::new(false);
+        // Later runs are made faster, so that they are done first where they can.
+        let simulate = |run: &Run, _: Arc<VirtualTime>| {
+            std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
+            (engine(run).map(|seen| seen.found), String::new())
+        };
+        let ahead = Ahead::new(NonZeroUsize::new(4).unwrap(), &simulate, &stop);
+        let mut session = world.session(&plan, &engine, &watcher, &scratch);
+        session.simulators = Some(&ahead);
+        let before = world.runs();
+        session.run(rule).unwrap();
+        let (records, runs) = (session.records, world.runs() - before);
         assert!(records.len() >= 6 * 6, "{name}: {} records", records.len());
         assert_eq!(runs as usize, records.len(), "{name}: every run is wanted");
         assert!(records.iter().map(|record| record.placed().order_index).is_sorted(), "{name}");
