@@ -139,7 +139,7 @@ pub(crate) fn setting_name(summary: &Summary, setting: &Setting) -> String {
 mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World, assert_has};
     use crate::record::Record;
 
     const RATIOS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
@@ -173,9 +173,7 @@ mod tests {
     fn differences_are_told_with_intervals_and_what_the_correction_took_back() {
         let text = findings(&summary(0.5)).remove(0).text;
         assert!(text.starts_with("b/a: slower, down to 0."), "{text}");
-        for part in [" to ", "at ratio 12", "at 1 of 12 settings"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
+        assert_has(&text, &[" to ", "at ratio 12", "at 1 of 12 settings"]);
         let few = Sketch::two().axis("ratio", &RATIOS).compared().plan(3);
         let records = valid(twice().shape(Shape::LogNormal(0.2)).records(&few));
         let summary = Summary::new(&few.outline, &records);

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn counts_that_are_all_alike_leave_room_for_cut_sections() {
-        let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
+        let eight = Rate { resolution: 1.0 / 8.0, ..rate(133.0) };
         for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
             let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
             let [low, high] = [interval.low, interval.high].map(|end| end * 8.0 / 133.0);
@@ -174,9 +174,7 @@ mod tests {
         let many = Rate { resolution: 1e-6, ..rate(133.0) };
         let low = |rate| estimate(&[rate; 3]).unwrap().interval.unwrap().low;
         assert!(low(many) > 132.99 && low(rate(133.0)) > low(many), "{}", low(many));
-        let ratio =
-            Rate { resolution: 1.0 / 8.0, ..rate(8.0) }.over(Rate { resolution: 1.0 / 8.0, ..rate(8.0) });
-        assert!((ratio.resolution - 2f64.sqrt() / 8.0).abs() < 1e-9);
+        assert!((eight.over(eight).resolution - 2f64.sqrt() / 8.0).abs() < 1e-9);
     }
 
     #[test]

@@ -195,10 +195,7 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::measure::synthetic::experiment;
 
     #[test]
     fn overrides_survive_the_manifest() {
@@ -216,33 +213,5 @@ mod tests {
         };
         assert_eq!(Overrides::from_arguments(&all.to_arguments()).unwrap(), all);
         assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
-    }
-
-    #[test]
-    fn a_quick_variant_leaves_a_part_of_grid_and_arms_in_order() {
-        let mut it = experiment(
-            "[grid]\nratio = [2, 1, 8]\nhold = ['1us', '2us']\n\
-             [[arm]]\nname = 'c'\n[[arm]]\nname = 'b'\n[[arm]]\nname = 'a'\n\
-             [[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n\
-             [[compare]]\nname = 'c/a'\narm = 'c'\nbaseline = 'a'\n\
-             [control]\narm = 'c'\nratio = 8\nhold = '2us'\n\
-             [quick]\ngrid = { ratio = [1, 2] }\narms = ['c', 'a']\n",
-        )
-        .unwrap();
-        it.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
-        let values = |axis: &Axis| axis.values.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>();
-        assert_eq!(it.axes.iter().map(values).collect::<Vec<_>>(), [["2", "1"], ["1us", "2us"]]);
-        assert_eq!(it.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["c", "a"]);
-        assert_eq!(it.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
-        // The pair runs at a value that is left.
-        assert_eq!(it.control.unwrap().setting, BTreeMap::from([("hold".to_owned(), "2us".to_owned())]));
-    }
-
-    #[test]
-    fn ratios_replace_vcpus() {
-        let mut it = experiment("[grid]\nvcpus = [32, 60]\n[[arm]]\nname = 'a'\n").unwrap();
-        let ratios = Some(vec![Ratio::whole(1), Ratio::whole(2)]);
-        it.apply(&Overrides { ratios, ..Overrides::default() }).unwrap();
-        assert_eq!(it.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
     }
 }

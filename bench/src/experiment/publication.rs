@@ -113,30 +113,3 @@ impl Reader<'_> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::path::Path;
-
-    use crate::experiment::overrides::Overrides;
-    use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::built_in;
-
-    #[test]
-    fn every_row_picks_one_figure_that_its_experiment_has() {
-        let mut names = BTreeSet::new();
-        for (name, _) in BUILT_IN {
-            let mut experiment = built_in(name);
-            experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
-            for row in &experiment.published {
-                assert_eq!(experiment.without_a_figure(row), None, "{}: with --quick", row.name);
-                assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.name);
-                let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&row.page);
-                assert!(page.is_file(), "{}: {} is missing", row.name, row.page);
-                assert!(names.insert(row.name.clone()), "two rows are called {}", row.name);
-            }
-        }
-        assert!(names.len() > 60, "{names:?}");
-    }
-}

@@ -217,11 +217,19 @@ fn blocks(description: &str) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use toml::de::{DeTable, DeValue};
 
     use super::*;
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::plan::Plan;
     use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::{built_in, experiment};
+    use crate::experiment::{Experiment, Source};
+    use crate::measure::synthetic::{Scratch, built_in, planned};
+    use crate::record::place::Role;
+    use crate::text::exit::{Exit, Failure, Result};
 
     const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
     const ARM: &str = "[[arm]]\nname = 'a'\n";
@@ -250,20 +258,30 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_experiment_keeps_to_the_schema_and_has_a_pair() {
+    fn every_built_in_experiment_keeps_to_schema_with_pair_and_published_figures() {
+        let mut published = BTreeSet::new();
         for (name, text) in BUILT_IN {
             assert_eq!(complaints(text), [""; 0], "{name}");
-            let experiment = built_in(name);
+            let mut experiment = built_in(name);
             assert_eq!(experiment.name, name);
             let has_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
             assert!(has_pair, "{name} has no A/A pair");
+            experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
+            for row in &experiment.published {
+                assert_eq!(experiment.without_a_figure(row), None, "{}: with --quick", row.name);
+                assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.name);
+                let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&row.page);
+                assert!(page.is_file(), "{}: {} is missing", row.name, row.page);
+                assert!(published.insert(row.name.clone()), "two rows are called {}", row.name);
+            }
         }
+        assert!(published.len() > 60, "{published:?}");
         let kernels = "[grid]\nkernel = ['a', 'b']\ncmdline = ['', 'c']\nnopvspin = [true, false]\n";
         assert_eq!(complaints(&format!("{MINIMAL}{kernels}{ARM}only = {{ kernel = 'a' }}\n")), [""; 0]);
     }
 
-    /// Lines of files, behind the first three and before an arm `tas`, and how the complaint about them begins. Those before the empty line
-    /// are against the schema, too.
+    /// Lines of files, behind the first three and before an arm `tas`, and how the complaint about them begins: with a place in the file,
+    /// or, behind ` ++ ` and options of the command line, with what these said. Those before the empty line are against the schema, too.
     const REFUSED: &str = "\
 blokcs = 5 => 4:1: unknown key 'blokcs'
 blocks = 0 => 4:10: 'blocks' must be a whole number from 1 to 100000
@@ -339,27 +357,140 @@ target-precision = 'x%' => 4:20: target-precision: 'x%' is no percentage above 0
 {ROW}|value = 2|arm = 'b'|at = { ratio = 2 }|over = { ratio = 1 } => 17:1: unknown arm 'b'
 [quick]|arms = ['tsa'] => 5:9: unknown arm 'tsa': did you mean 'tas'?
 [quick]|arms = [1] => 5:9: 'arms' must be a list of names
+blocks = 5|[settings]|machine = 'nehalem-2s'|[robust] => 7:1: [robust]: only simulated machines have guesses
+blocks = 4|{SIM}|machine = 'nehalem-2s'|[robust] => 8:1: [robust]: 4 blocks are too few seeds
+blocks = 5|{SIM}|[robust] => 7:1: [robust]: set a machine in [settings]
+{ROBUST}|[[arm]]|name = 'c'|machine = 'nehalem-2s' => \
+    8:1: [robust]: all arms need the same machine: arm 'c' sets it itself
+blocks = 5|{COMPARED} ++ --robust=4 => --robust: only simulated machines have guesses: --set engine=sim
+blocks = 5|{SIM}|{COMPARED} ++ --robust=4 => --robust: --set machine=NAME
+blocks = 5|{SIM}|machine = 'nehalem-2s' ++ --robust=4 => --robust: this experiment compares nothing
+blocks = 4|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => --robust: 4 blocks are too few seeds: at least 5
+blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED}|[[arm]]|name = 'c'|machine = 'nehalem-2s' ++ --robust=4 => \
+    --robust: all arms need the same machine: arm 'c' sets it itself
+[settings]|kernel = 'none' => 5:10: none: No such file
+[settings]|kernel = '.' => 5:10: . is no file
+[grid]|kernel = ['none'] => 5:11: none: No such file
+{OLD}|initrd = 'none' => 6:10: none: No such file
+{OLD}|initrd = 'initrd'|workload-inside = 'run' => 7:19: a RAM disk is made for it
+{OLD}|workload-inside = 'run --lock x' => 6:19: --lock: unknown lock
+{OLD}|hold = '1us' => 6:1: arm 'tas': hold: this is for our own guest
+{OLD}|[grid]|think = ['1us'] => 7:10: arm 'tas': think: this is for our own guest
+{OLD}|deschedule = 'holder,rate=5,for=1ms' => 6:1: arm 'tas': deschedule: it is not known what a vCPU
+{OLD} ++ --set=kernel=old => kernel: old: No such file
+{OLD}|[[arm]]|name = 'a'|kernel = 'new' ++ --set=kernel=x => --set kernel: arm 'a' sets it itself
+[[point]]|kernel = 'old'|[[point]]|kernel = 'new' ++ --set=kernel=x => --set kernel: the points of this experiment set it
+ ++ --set=initrd=x => initrd: this is for arms that have a 'kernel'
+{OLD} ++ --set=nopvspin=yes => --set nopvspin: 'nopvspin' must be true or false
+{OLD} ++ --set=kernle=x => --set kernle: unknown setting 'kernle': did you mean 'kernel'?
+{COMPARED} ++ --set=kernel=x => 1:1: comparison 'c': of kernels, figures are compared
 ";
 
-    /// The beginning of a published row that is compared with a ratio.
-    const ROW: &str = "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
-        [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'";
+    const WORDS: [(&str, &str); 6] = [
+        ("{ROBUST}", "blocks = 0x0_5|{SIM}|machine = 'nehalem-2s'|[robust]"),
+        ("{OF_FOUR}", "nehalem-2s~1/4 nehalem-2s~2/4 nehalem-2s~3/4 nehalem-2s~4/4"),
+        ("{SIM}", "[settings]|engine = 'sim'"),
+        ("{OLD}", "[settings]|kernel = 'old'"),
+        ("{COMPARED}", "[[compare]]|name = 'c'|arm = 'tas'|baseline = 'tas'"),
+        // The beginning of a published row that is compared with a ratio.
+        (
+            "{ROW}",
+            "[grid]|ratio = [1, 2]|[[arm]]|name = 'a'|[[compare]]|name = 'a/a'|arm = 'a'|baseline = 'a'|\
+             [publication]|source = 's'|machine = 'm'|page = 'p'|like = 'LA-'|[[published]]|name = 'r'|figure = 'f'|why = 'w'",
+        ),
+    ];
+
+    /// A row's two parts, of which the first is the rest of a file, and options.
+    fn parts(row: &str) -> (String, String, String) {
+        let whole = WORDS.into_iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+        let (given, expected) = whole.split_once(" => ").expect("a row has two parts");
+        let (lines, options) = given.split_once(" ++ ").unwrap_or((given, ""));
+        let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace('|', "\n"));
+        (rest, options.into(), expected.into())
+    }
+
+    /// The plan of a file in a directory of the test's own, with a kernel and an initial RAM disk. Complaints name it `x.toml`.
+    fn plan(test: &str, rest: &str, options: &str) -> Result<Plan> {
+        let directory = Scratch::new(test);
+        ["old", "initrd"].iter().for_each(|file| directory.put(file, file));
+        let origin = directory.path().join("x.toml").display().to_string();
+        let text = format!("{MINIMAL}{rest}");
+        let options: Vec<String> = options.split_whitespace().map(String::from).collect();
+        let plan = Experiment::parse(Source { origin, text }).and_then(|mut experiment| {
+            experiment.apply(&Overrides::from_arguments(&options).unwrap())?;
+            planned(&experiment)
+        });
+        let here = format!("{}/", directory.path().display());
+        plan.map_err(|Failure { exit, message }| Failure { exit, message: message.replace(&here, "") })
+    }
 
     #[test]
     fn what_the_reader_refuses_is_located_and_against_the_schema() {
         let (both, reader_alone) = REFUSED.split_once("\n\n").expect("two parts");
         let rows = both.lines().map(|row| (row, true)).chain(reader_alone.lines().map(|row| (row, false)));
         for (row, is_against_schema) in rows {
-            let (lines, expected) = row.split_once(" => ").expect("a row has two parts");
-            let rest = format!("{}\n[[arm]]\nname = 'tas'\n", lines.replace("{ROW}", ROW).replace('|', "\n"));
-            let message = experiment(&rest).unwrap_err().message;
-            assert!(message.starts_with(&format!("x.toml:{expected}")), "{row}\n{message}");
+            let (rest, options, expected) = parts(row);
+            let Failure { exit, message } =
+                plan("experiment-refused", &rest, &options).map(|it| it.outline).unwrap_err();
+            let is_located = expected.starts_with(|first: char| first.is_ascii_digit());
+            let place = if is_located { "x.toml:" } else { "" };
+            assert!(message.starts_with(&format!("{place}{expected}")), "{row}\n{message}");
+            assert_eq!(exit, if is_located { Exit::BadExperiment } else { Exit::Usage }, "{row}");
             if is_against_schema {
                 assert_ne!(complaints(&format!("{MINIMAL}{rest}")), [""; 0], "{row}");
             }
         }
-        let none = experiment("").unwrap_err().message;
+        let none = plan("experiment-refused", "", "").map(|it| it.outline).unwrap_err().message;
         assert_eq!(none, "x.toml:1:1: no [[arm]]: an experiment compares at least one");
         assert_ne!(complaints(MINIMAL), [""; 0]);
+        for (text, begin) in
+            [("format = 2", "1:10: another format than 1"), ("name = 'x'", "1:1: no 'format': begin")]
+        {
+            let source = Source { origin: "x.toml".into(), text: text.into() };
+            let message = Experiment::parse(source).map(|it| it.name).unwrap_err().message;
+            assert!(message.starts_with(&format!("x.toml:{begin}")), "{message}");
+        }
+    }
+
+    /// Lines and options like these; how many cells the plan's arms have, its arms, axes, comparisons and A/A pair.
+    const PLANNED: &str = "\
+[grid]|ratio = [2, 1, 8]|hold = ['1us', '2us']|[[arm]]|name = 'c'|[[arm]]|name = 'b'|[[arm]]|name = 'a'|\
+    [[compare]]|name = 'b/a'|arm = 'b'|baseline = 'a'|[[compare]]|name = 'c/a'|arm = 'c'|baseline = 'a'|\
+    [control]|arm = 'c'|ratio = 8|hold = '2us'|[quick]|grid = { ratio = [1, 2] }|arms = ['c', 'a'] ++ --quick => \
+    8 of c, a; ratio 2 1; hold 1us 2us; c/a; A/A at ratio 2, hold 2us
+[grid]|ratio = [8, 1]|hold = ['2us', '1us']|[[arm]]|name = 'b'|only = { ratio = 8, hold = '1us' } => \
+    5 of b, tas; ratio 8 1; hold 2us 1us
+[grid]|ratio = [8, 1]|hold = ['2us', '1us']|[[arm]]|name = 'b'|only = { ratio = 8, hold = '1us' } ++ --set=vcpus=6 => \
+    3 of b, tas; hold 2us 1us; vcpus 6
+[grid]|vcpus = [0b11, 0x1_0] => 2 of tas; vcpus 3 16
+[[point]]|kernel = 'old'|ratio = 1|[[point]]|kernel = 'initrd'|ratio = 2 => 2 of tas; kernel old initrd; ratio 1 2
+[grid]|vcpus = [32, 60] ++ --ratios=1,2 => 2 of tas; ratio 1 2
+[grid]|hold = ['1us'] => 1 of tas; hold 1us
+[grid]|guests = [1, 3] => 2 of tas, tas / b, tas / c; guests 1 3
+[grid]|vm = ['lock=tas', 'lock=tas; lock=ticket'] => 2 of tas, tas / b; vm lock=tas lock=tas; lock=ticket
+{ROBUST}|points = 4 => 5 of tas; machine nehalem-2s {OF_FOUR}
+{ROBUST}|points = 4|[quick]|blocks = 1 ++ --quick => 1 of tas
+{ROBUST} => 13 of tas; machine nehalem-2s nehalem-2s~1/12 nehalem-2s~2/12 nehalem-2s~3/12 nehalem-2s~4/12 nehalem-2s~5/12 \
+    nehalem-2s~6/12 nehalem-2s~7/12 nehalem-2s~8/12 nehalem-2s~9/12 nehalem-2s~10/12 nehalem-2s~11/12 nehalem-2s~12/12
+blocks = 5|{SIM}|[robust]|points = 4|[grid]|machine = ['milan-1s', 'nehalem-2s'] => \
+    10 of tas; machine milan-1s milan-1s~1/4 milan-1s~2/4 milan-1s~3/4 milan-1s~4/4 nehalem-2s {OF_FOUR}
+blocks = 5|{SIM}|machine = 'nehalem-2s'|{COMPARED} ++ --robust=4 => 5 of tas; machine nehalem-2s {OF_FOUR}; c
+{ROBUST}|points = 5|{COMPARED}|[quick]|blocks = 1 ++ --quick --robust=4 --blocks=5 => 5 of tas; machine nehalem-2s {OF_FOUR}; c
+";
+
+    #[test]
+    fn a_plan_is_what_file_and_options_say_together() {
+        for row in PLANNED.lines() {
+            let (rest, options, expected) = parts(row);
+            let plan = plan("experiment-planned", &rest, &options).unwrap();
+            let (outline, cells) =
+                (&plan.outline, plan.cells().filter(|cell| cell.role == Role::Arm).count());
+            let axes = outline.axes.iter().map(|axis| format!("{} {}", axis.key, axis.values.join(" ")));
+            let compared = outline.comparisons.iter().map(|it| it.name.clone());
+            let pair = outline.control.iter().map(|it| format!("A/A at {}", outline.name(&it.setting)));
+            let arms = std::iter::once(format!("{cells} of {}", outline.arms.join(", ")));
+            let told: Vec<String> = arms.chain(axes).chain(compared).chain(pair).collect();
+            assert_eq!(told.join("; "), expected, "{row}");
+        }
     }
 }

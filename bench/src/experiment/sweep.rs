@@ -298,76 +298,61 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::measure::synthetic::settings;
 
-    fn parsed(vary: &[&str]) -> Vec<Vary> {
-        vary.iter().map(|vary| vary.parse().unwrap()).collect()
-    }
-
-    fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Source {
-        let (vary, settings) = (&parsed(vary)[..], &settings(given));
-        let sweep = Sweep { vary, settings, boot: &[], baseline, of: &[], blocks: 7, robust: None };
-        sweep.source(false).unwrap()
-    }
-
-    fn names<'a, T>(of: &'a [T], name: impl Fn(&'a T) -> &'a String) -> Vec<&'a str> {
-        of.iter().map(|it| name(it).as_str()).collect()
-    }
-
-    #[test]
-    fn kernels_and_command_lines_are_compared_and_other_settings_make_the_grid() {
-        let vary =
-            ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "slice=1ms", "ratio=2,4", "nopvspin=true"];
-        let (vary, settings) = (&parsed(&vary)[..], &Settings::default());
-        let boot = &[("initrd", "initrd.cpio".to_owned()), ("cmdline", "quiet".to_owned())];
-        let of = &["page-loop", "copy-loop"].map(|name| Measure::Printed(name.into()));
-        let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7, robust: None };
+    /// Arms, axes and comparisons of a sweep's file, and its text. One with `figures` is of kernels.
+    fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>, figures: &[&str]) -> [String; 2] {
+        let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
+        let files = [("initrd", "initrd.cpio".to_owned()), ("cmdline", "quiet".to_owned())];
+        let boot: &[(&str, String)] = if figures.is_empty() { &[] } else { &files };
+        let of: Vec<Measure> = figures.iter().map(|name| Measure::Printed((*name).into())).collect();
+        let settings = &settings(given);
+        let sweep = Sweep { vary: &vary, settings, boot, baseline, of: &of, blocks: 7, robust: None };
         let source = sweep.source(false).unwrap();
-        let it = Experiment::parse(source.clone()).unwrap();
-        let arms = names(&it.arms, |arm| &arm.name);
-        assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
-        assert_eq!(arms[3], "kernel new/vmlinux cmdline a=1,2 nopvspin true");
-        assert_eq!(names(&it.axes, |axis| &axis.key), ["slice", "ratio"]);
-        let of: Vec<_> = it.comparisons.iter().filter_map(|it| it.of.figure()).collect();
-        assert_eq!(of, [["page-loop"; 3], ["copy-loop"; 3]].concat());
+        let text = source.text.clone();
+        let it = Experiment::parse(source).unwrap();
+        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
+        let compared = it.comparisons.iter().map(|it| it.of.figure().unwrap_or(&it.baseline));
+        let compared: Vec<&str> = compared.collect();
+        [[arms, axes, compared].map(|names| names.join(", ")).join("; "), text]
+    }
+
+    #[test]
+    fn locks_kernels_or_else_the_last_setting_are_arms_and_others_the_grid() {
+        let kernels =
+            ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "slice=1ms", "ratio=2,4", "nopvspin=true"];
+        let [told, text] = sweep(&kernels, &[], Some(""), &["page-loop", "copy-loop"]);
+        let arms = [
+            "old/vmlinux no cmdline",
+            "old/vmlinux cmdline a=1,2",
+            "new/vmlinux no cmdline",
+            "new/vmlinux cmdline a=1,2",
+        ];
+        let arms = arms.map(|arm| format!("kernel {arm} nopvspin true")).join(", ");
+        let figures = "page-loop, page-loop, page-loop, copy-loop, copy-loop, copy-loop";
+        assert_eq!(told, format!("{arms}; slice, ratio; {figures}"));
         // A guest ends when it has done its work.
-        assert!(!source.text.contains("window"), "{}", source.text);
-    }
-
-    fn experiment(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Experiment {
-        Experiment::parse(sweep(vary, given, baseline)).unwrap()
-    }
-
-    #[test]
-    fn the_last_setting_is_compared_where_no_lock_setting_is_varied() {
-        let it = experiment(&["ratio=2,8", "slice=100us,1ms"], &[], None);
-        assert_eq!((it.arms[0].name.as_str(), it.axes[0].key.as_str()), ("slice 100us", "ratio"));
-        assert!(it.comparisons.is_empty());
-        let it = experiment(&["lock=qspinlock,ticket", "pv=on,off"], &[], Some("ticket off"));
-        let arms = ["qspinlock pv on", "qspinlock pv off", "ticket pv on", "ticket pv off"];
-        assert_eq!(names(&it.arms, |arm| &arm.name), arms);
-        assert_eq!(names(&it.comparisons, |it| &it.baseline), ["ticket pv off"; 3]);
+        assert!(!text.contains("window"), "{text}");
+        let [told, _] = sweep(&["ratio=2,8", "slice=100us,1ms"], &[], None, &[]);
+        assert_eq!(told, "slice 100us, slice 1ms; ratio; ");
+        let [told, _] = sweep(&["lock=qspinlock,ticket", "pv=on,off"], &[], Some("ticket off"), &[]);
+        let arms = "qspinlock pv on, qspinlock pv off, ticket pv on, ticket pv off";
+        assert_eq!(told, format!("{arms}; ; ticket pv off, ticket pv off, ticket pv off"));
     }
 
     #[test]
-    fn values_with_commas_are_separated_by_semicolons_and_awkward_ones_are_quoted() {
+    fn values_with_commas_are_whole_and_windows_lengthened_where_nothing_else_ends_them() {
         let policies = "deschedule=none;holder,rate=100,for=5ms";
-        let it = experiment(&[policies], &[("cpus", "0-1"), ("seed", "7")], None);
-        let policy = it.arms[1].patch.settings.given("deschedule").map(ToString::to_string);
-        assert_eq!(policy.as_deref(), Some("holder,rate=100,for=5ms"));
-        assert_eq!(in_toml("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
-    }
-
-    #[test]
-    fn windows_are_left_alone_where_something_else_ends_them() {
-        let short = sweep(&["lock=ticket,mcs"], &[("hold", "5us")], None).text;
-        assert!(short.contains("hold = \"5us\"\nwindow = \"200ms\""), "{short}");
-        for (key, value, expected) in [
-            ("window", "1s", "window = \"1s/0\""),
-            ("window", "1s/3", "window = \"1s/3\""),
-            ("work", "1s", "work = \"1s\""),
-            ("engine", "sim", "engine = \"sim\""),
+        for (vary, given, expected, is_short) in [
+            (policies, ("cpus", "0-1"), "deschedule = \"holder,rate=100,for=5ms\"", true),
+            ("lock=ticket,mcs", ("hold", "5us"), "hold = \"5us\"\nwindow = \"200ms\"", true),
+            ("lock=ticket,mcs", ("window", "1s"), "window = \"1s/0\"", false),
+            ("lock=ticket,mcs", ("window", "1s/3"), "window = \"1s/3\"", false),
+            ("lock=ticket,mcs", ("work", "1s"), "work = \"1s\"", false),
+            ("lock=ticket,mcs", ("engine", "sim"), "engine = \"sim\"", false),
         ] {
-            let text = sweep(&["lock=ticket,mcs"], &[(key, value)], None).text;
-            assert!(!text.contains("200ms") && text.contains(expected), "{expected}: {text}");
+            let [_, text] = sweep(&[vary], &[given], None, &[]);
+            assert!(text.contains(expected) && text.contains("200ms") == is_short, "{expected}: {text}");
         }
+        assert_eq!(in_toml("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
     }
 }

@@ -225,33 +225,22 @@ mod tests {
 
     #[test]
     fn what_is_no_figure_is_refused_with_a_reason() {
-        let long_name = format!("haltkick: {}=1 x", "a".repeat(65));
-        let long_unit = format!("haltkick: a=1 {}", "x".repeat(LONGEST_UNIT + 1));
-        let long_line = format!("haltkick: a=1 {}", "x".repeat(LONGEST_LINE));
-        for (line, reason) in [
-            ("haltkick: ", "not name=value unit"),
-            ("haltkick: a", "not name=value unit"),
-            ("haltkick: a=1", "not name=value unit"),
-            ("haltkick: a=1 ", "not name=value unit"),
-            ("haltkick: a=inf x", "no finite decimal number"),
-            ("haltkick: a=nan x", "no finite decimal number"),
-            ("haltkick: a=1e999 x", "no finite decimal number"),
-            ("haltkick: a= x", "no finite decimal number"),
-            ("haltkick: a=0x10 x", "no finite decimal number"),
-            ("haltkick: a=1 x y", "a unit that is not one word"),
-            ("haltkick: a=1 \u{b5}s", "a unit that is not one word"),
-            ("haltkick: =1 x", "a name that is not"),
-            ("haltkick: A=1 x", "a name that is not"),
-            ("haltkick: a.b=1 x", "a name that is not"),
-            ("haltkick: lock_event.=1 x", "a name that is not"),
-            ("haltkick: lock_event.a/b=1 x", "a name that is not"),
-            (long_name.as_str(), "a name that is not"),
-            (long_unit.as_str(), "a unit that is not one word"),
-            (long_line.as_str(), "bytes, where"),
+        let [long_name, long_line] = [65, LONGEST_LINE].map(|length| "a".repeat(length) + "=1 x");
+        let long_unit = format!("a=1 {}", "x".repeat(LONGEST_UNIT + 1));
+        for (texts, reason) in [
+            ("|a|a=1|a=1 ", "not name=value unit"),
+            ("a=inf x|a=nan x|a=1e999 x|a= x|a=0x10 x", "no finite decimal number"),
+            ("a=1 x y|a=1 \u{b5}s", "a unit that is not one word"),
+            ("=1 x|A=1 x|a.b=1 x|lock_event.=1 x|lock_event.a/b=1 x", "a name that is not"),
+            (&long_name, "a name that is not"),
+            (&long_unit, "a unit that is not one word"),
+            (&long_line, "bytes, where"),
         ] {
-            let heard = heard(&[line]);
-            assert_eq!((heard.refused, heard.figures.len()), (1, 0), "{line}");
-            assert!(heard.reasons[0].contains(reason), "{line}: {:?}", heard.reasons);
+            for text in texts.split('|') {
+                let heard = heard(&[&format!("haltkick: {text}")]);
+                assert_eq!((heard.refused, heard.figures.len()), (1, 0), "{text}");
+                assert!(heard.reasons[0].contains(reason), "{text}: {:?}", heard.reasons);
+            }
         }
     }
 

@@ -355,7 +355,7 @@ fn warn_of_missing(record: &mut Record, plan: &Plan, arm: &str) {
 mod tests {
     use std::time::SystemTime;
 
-    use haltkick_vmm::{Complaints, Guest, Linux, System};
+    use haltkick_vmm::{Guest, Linux, System};
 
     use super::*;
     use crate::analysis::statistics::Verdict;
@@ -366,39 +366,23 @@ mod tests {
     use crate::host::noise::Noise;
     use crate::measure::fuzzed::{good, record_of};
     use crate::measure::session::Rule;
-    use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
+    use crate::measure::synthetic::{Scratch, World, assert_has, plain, planned, seen};
     use crate::results::directory::read_records;
     use crate::show::{csv, report, table};
 
-    /// The record of a kernel that complained of this and switched itself off, with this inside.
-    fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> Record {
+    /// The record of a kernel that switched itself off, with this inside.
+    fn with(inside: Result<Record, String>) -> Record {
         let linux = Linux { kernel: "kernel".into(), ..Linux::default() };
         let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
         let run = Run { cpus: vec![0], guests, ..Run::default() };
         let mut seen = seen(&run, LinuxEnd::PowerOff, &[]);
-        seen.inside = inside.map(|inside| inside.map(Box::new));
-        if let Ok(AnyOutcome::Linux(outcome)) = &mut seen.found.guests[0].result {
-            outcome.complaints = complaints;
-        }
+        seen.inside = Some(inside.map(Box::new));
         let origin = Origin::new(SystemTime::now(), Host::default(), Ok((Noise::default(), 0.01)));
         record(&run, &seen, &origin, None)
     }
 
     #[test]
-    fn a_kernels_complaints_are_told_by_kind_and_make_the_run_invalid() {
-        let long = format!("WARNING: \u{1b}[2J{}", "x".repeat(4000));
-        let complaints = [(Complaint::Stall, (3, "rcu: INFO".into())), (Complaint::Warning, (1, long))];
-        let record = after(None, complaints.into());
-        let [first, second] = &record.warnings[..] else { panic!("{:?}", record.warnings) };
-        assert_eq!(first.message, "the guest's kernel reported an RCU stall (3 in all): rcu: INFO");
-        assert_eq!((&*first.code, &*second.code), ("guest-stall", "guest-warning"));
-        assert!(second.message.len() < 300 && !second.message.contains('\u{1b}'), "{}", second.message);
-        assert!(!record.trusted && after(None, Complaints::new()).trusted);
-    }
-
-    #[test]
     fn a_workload_inside_gives_the_run_its_figures_and_its_doubts() {
-        let with = |inside| after(Some(inside), Complaints::new());
         let codes = |record: &Record| -> Vec<String> {
             record.warnings.iter().map(|warning| warning.code.clone()).collect()
         };
@@ -476,15 +460,12 @@ mod tests {
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
         let shown = plain(&table::summary(&summary, table::Detail::Verbose));
-        for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
-            assert!(shown.contains(words), "{words}: {shown}");
-        }
+        let words = ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"];
+        assert_has(&shown, &words);
         let manifest = world.manifest(&plan);
         let page = report::page(&manifest, &summary, &records);
         let hash = &manifest.kernels[0].kernel_sha256;
-        for words in ["All that the kernels printed", hash, "nopvspin", "A/A pair"] {
-            assert!(page.contains(words), "{words}");
-        }
+        assert_has(&page, &["All that the kernels printed", hash, "nopvspin", "A/A pair"]);
         let long = csv::runs(&plan.outline, &records);
         assert_eq!(long.matches(",page-loop,").count(), records.len(), "{long}");
         assert!(csv::summary(&summary).contains(",page-loop,"));

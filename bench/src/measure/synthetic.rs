@@ -469,6 +469,12 @@ impl Sketch {
     }
 }
 
+/// Requires all of `parts` in a text.
+#[track_caller]
+pub(crate) fn assert_has(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in:\n{text}"));
+}
+
 /// Text for a terminal, without its colours.
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()

@@ -191,6 +191,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::measure::synthetic::assert_has;
 
     fn frame(at_ns: u64, run: u64, sections: u64) -> View {
         let vcpu = |number: u32, state: &str, doing: &str, lock: Option<u32>, since_ns: Option<u64>| {
@@ -237,14 +238,13 @@ mod tests {
     fn states_holders_and_rates_fit_100_columns_and_the_terminals_lines() {
         let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
         let text = table(&view, usize::MAX);
-        for told in [
+        let told = [
             "process 77, run 1: window open, 4 vCPUs on CPUs 0-1, scheduled by the VMM",
             "1 running, 1 ready, 1 preempted (1 holding), 1 asleep",
             "8.00 k sections, 16.0 k exits, 8.00 k kicks, 0 sleeps",
             "held by vCPU 1 (preempted for 3.00 ms); 2 wait",
-        ] {
-            assert!(text.contains(told), "{told} is not in:\n{text}");
-        }
+        ];
+        assert_has(&text, &told);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let whole = text.lines().count();
         assert_eq!(table(&view, whole), text);

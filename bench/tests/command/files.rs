@@ -6,10 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{
-    CELLS_PER_BLOCK, Ended, FINISHED, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends,
-    kvm_trial, read, records, refuses, scratch, shell, simulated, trial, written,
-};
+use crate::support::*;
 
 /// The tiny experiment on a simulated machine.
 fn experiment(within: &str) -> String {
@@ -79,29 +76,20 @@ fn a_limit_on_file_sizes_costs_what_does_not_fit() {
 }
 
 #[apply(trial)]
-fn a_closed_or_full_standard_output_is_reported() {
-    for (to, code, expected) in [
-        (">&-", 1, "haltkick: standard output: it is closed"),
-        (">/dev/full", 1, "haltkick: standard output: No space"),
-        (">/dev/null", 0, ""),
-        ("| true; exit $?", 0, ""),
-    ] {
-        let ended = shell(&format!("exec {HALTKICK} run {SIMULATED} --no-ideal --format json {to}"));
-        let ended = ended.with(&[code]);
-        assert!(ended.err.starts_with(expected), "{ended}");
-    }
-}
-
-#[apply(trial)]
-fn results_are_kept_whether_or_not_their_table_is_taken() {
-    for (name, to) in [("table-full", ">/dev/full"), ("table-closed", ">&-")] {
-        let directory = scratch(name);
+fn a_closed_or_full_standard_output_is_reported_and_costs_no_results() {
+    let run = |to| shell(&format!("exec {HALTKICK} run {SIMULATED} --no-ideal --format json {to}"));
+    run(">/dev/null").with(&[0]);
+    for (to, reason) in [(">&-", "it is closed"), (">/dev/full", "No space")] {
+        let reason = format!("haltkick: standard output: {reason}");
+        let ended = run(to).with(&[1]);
+        assert!(ended.err.starts_with(&reason), "{ended}");
+        let directory = scratch("table-not-taken");
         let (experiment, results) = (experiment(&directory), format!("{directory}/results"));
-        let ended = shell(&format!("exec {HALTKICK} bench {experiment} --output {results} {to}")).with(&[1]);
-        assert!(Path::new(&results).join("report.html").exists(), "{ended}");
-        let last = ended.err.lines().last().unwrap();
-        let expected = format!(": all 21 records are kept, with the report, in {results}");
-        assert!(last.starts_with("haltkick: standard output: ") && last.ends_with(&expected), "{ended}");
+        let bench = shell(&format!("exec {HALTKICK} bench {experiment} --output {results} {to}")).with(&[1]);
+        assert!(Path::new(&results).join("report.html").exists(), "{bench}");
+        let (last, kept) =
+            (bench.err.lines().last().unwrap(), ": all 21 records are kept, with the report, in");
+        assert!(last.starts_with(&reason) && last.ends_with(&format!("{kept} {results}")), "{bench}");
     }
 }
 
@@ -136,25 +124,21 @@ fn no_file_with_a_predictable_name_is_written_through_a_link() {
 
 #[apply(trial)]
 fn a_large_grid_is_refused_before_its_cells_are_made() {
-    let values = |unit: &str| (1..=20).map(|i| format!("\"{i}{unit}\"")).collect::<Vec<_>>().join(", ");
-    let text = format!(
-        "format = 1\nname = \"g\"\ntitle = \"G\"\n[grid]\nhold = [{us}]\nthink = [{us}]\nwindow = [{ms}]\nwarmup = [{ms}]\n\
-         watchdog = [{s}]\nslice = [{ms}]\n[[arm]]\nname = \"a\"\nlock = \"tas\"\n",
-        us = values("us"),
-        ms = values("ms"),
-        s = values("s"),
-    );
+    let values = |most: u32| (1..=most).map(|i| format!("{i}ms")).collect::<Vec<_>>();
+    let axes = ["hold", "think", "slice", "window", "warmup"];
+    let grid = axes.map(|key| format!("{key} = {:?}\n", values(40))).concat();
+    let text =
+        format!("format = 1\nname = 'g'\ntitle = 'G'\n[grid]\n{grid}[[arm]]\nname = 'a'\nlock = 'tas'\n");
     let file = written(format!("{}/grid.toml", scratch("grid")), text);
     // Without a cap this would take hundreds of GiB.
     let ended = shell(&format!("ulimit -v 4000000 && exec {HALTKICK} bench {file} --dry-run"));
-    let ended = ended.with(&[3]).says(&["grid.toml:", "64000000 cells, and an experiment has at most "]);
+    let ended = ended.with(&[3]).says(&["grid.toml:", "102400000 cells, and an experiment has at most "]);
     assert_eq!(ended.err.lines().count(), 1, "{ended}");
-    let varied = |key: &str, unit: &str| {
-        let values: Vec<_> = (1..=60).map(|i| format!("{i}{unit}")).collect();
-        format!("--vary {key}={}", values.join(","))
-    };
-    let vary = [varied("hold", "us"), varied("think", "us"), varied("slice", "ms")].join(" ");
-    refuses(&format!("sweep --dry-run {vary}"), "--vary: 216000 cells, and an experiment has at most ");
+    let vary = axes.map(|key| format!(" --vary {key}={}", values(60).join(",")));
+    refuses(
+        &format!("sweep --dry-run{}", vary[..3].concat()),
+        "--vary: 216000 cells, and an experiment has at most ",
+    );
 }
 
 #[apply(kvm_trial)]

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Ended, apply, assert_valid, command, ends, haltkick, read, scratch, trial};
+use crate::support::*;
 
 #[apply(trial)]
 fn help_is_a_command_too_and_documents_every_exit_code() {

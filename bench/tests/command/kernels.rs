@@ -6,11 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    Check, Ended, Failed, HALTKICK, Signal, apply, assert_valid, command, cut, end_of, ends, eventually,
-    finished, haltkick, is_warned, kvm_trial, read, records, refuses, scratch, skip, started, trial, words,
-    written,
-};
+use crate::support::*;
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
 pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> String {
@@ -36,13 +32,16 @@ pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> Stri
 fn a_run_of_a_kernel_that_complains_is_invalid() {
     const RUN: &str = "[    0.500000] Run /init as init process\r\n";
     const STALL: &str = "[   22.000000] rcu: INFO: rcu_preempt self-detected stall on CPU\r\n";
-    let kernel = printing_kernel(&scratch("own-words"), &[RUN, STALL, STALL].concat());
+    let warning = format!("[   23.000000] WARNING: \u{1b}[2J{}\r\n", "x".repeat(1000));
+    let kernel = printing_kernel(&scratch("own-words"), &[RUN, STALL, STALL, &warning].concat());
     let ended = ends(7, &format!("run --kernel {kernel} --vcpus 1 --duration 60s --format json"));
     let record = ended.says(&["invalid run: the guest's kernel reported"]).json();
-    let warned =
-        record["warnings"].as_array().expect("warnings").iter().find(|it| it["code"] == "guest-stall");
-    let message = warned.and_then(|it| it["message"].as_str()).expect("a warning");
-    assert!(record["end"] == "power-off" && message.contains("(2 in all)"), "{record}");
+    let [stall, warning] = ["guest-stall", "guest-warning"].map(|code| {
+        let mut warnings = record["warnings"].as_array().expect("warnings").iter();
+        warnings.find(|it| it["code"] == code).and_then(|it| it["message"].as_str()).expect(code)
+    });
+    assert!(record["end"] == "power-off" && stall.contains("an RCU stall (2 in all): "), "{record}");
+    assert!(warning.len() < 300 && !warning.contains('\u{1b}'), "{warning}");
 }
 
 #[apply(kvm_trial)]
@@ -94,18 +93,10 @@ const TWO_KERNELS: &str = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels
     [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
     [control]\narm = \"old\"\n";
 
-/// One kernel after the other, each with and without another word.
-const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\n\
-    [settings]\nvcpus = 1\nwindow = \"60s\"\n\
-    [grid]\nkernel = [\"old/vmlinux\", \"new/vmlinux\"]\n[[arm]]\nname = \"plain\"\n[[arm]]\nname = \"word\"\ncmdline = \"x=1\"\n\
-    [[compare]]\nname = \"word/plain\"\narm = \"word\"\nbaseline = \"plain\"\nof = \"figure:loop\"\n";
-
 #[apply(kvm_trial)]
-fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
+fn kernels_vary_in_sweeps_and_directories_of_them_are_compared() {
     let directory = scratch("varying-kernels");
     let [old, new] = old_and_new(&directory);
-    let grid = written(format!("{directory}/grid.toml"), GRID);
-    finished(&format!("bench {grid} --output {directory}/grid")).prints(&["old/vmlinux", "200 turns/s"]);
     let sweep = format!("sweep --vary kernel={old},{new} --vcpus 1 --compare --of figure:loop --blocks 2");
     finished(&format!("{sweep} --output {directory}/before")).prints(&["2.00x"]);
     // The next is measured with other kernels in their place.
@@ -117,13 +108,8 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
         .prints(&["loop"])
         .says(&["the second has another kernel"]);
     assert_eq!(compared.out.matches("0.500x").count(), 2, "{compared}");
-    refuses(&format!("compare {directory}/before {directory}/grid"), "directories of the same experiment");
-    for (other, expected) in
-        [("grid", "'grid' with other arms"), ("after", "measured with other kernels than")]
-    {
-        let merge = format!("merge {directory}/before {directory}/{other} --output {directory}/no-{other}");
-        refuses(&format!("{merge} --anyway"), expected);
-    }
+    let merge = format!("merge {directory}/before {directory}/after --output {directory}/none --anyway");
+    refuses(&merge, "measured with other kernels than");
 }
 
 #[apply(trial)]
@@ -144,7 +130,7 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
 #[apply(kvm_trial)]
 fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     let directory = scratch("two-kernels");
-    old_and_new(&directory);
+    let [old, new] = old_and_new(&directory);
     let file = written(format!("{directory}/kernels.toml"), TWO_KERNELS);
     let [results, merged] = ["results", "merged"].map(|name| format!("{directory}/{name}"));
     // Not valid where ring 0 is interpreted.
@@ -162,6 +148,9 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     }
     finished(&format!("report {results}"));
     finished(&format!("merge {results} --output {merged}"));
+    let swept = format!("{directory}/swept");
+    finished(&format!("sweep --vary kernel={old},{new} --vcpus 1 --blocks 1 --output {swept}"));
+    refuses(&format!("compare {swept} {results}"), "directories of the same experiment");
 
     // Killed and begun again, with another kernel in the file's place.
     cut(&results, 1);

@@ -6,9 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{
-    Check, Ended, FINISHED, Failed, apply, command, finished, haltkick, json, records, skip, started, trial,
-};
+use crate::support::*;
 
 /// vCPUs for each of the machine's two pCPUs.
 const RATIO: u64 = 4;

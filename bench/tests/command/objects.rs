@@ -7,22 +7,32 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{
-    Check, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, kvm, kvm_trial, refuses,
-    scratch, skip, started, trial, written,
-};
+use crate::support::*;
 
-const TAS: &str = r#"
+/// A test-and-set lock. Lines that are looked for have a mark.
+pub(crate) const TAS: &str = r#"
 #include "haltkick.h"
-struct lock { hk_u8 held; };
+struct lock { hk_u8 held; hk_u32 releases; };
 HK_LOCK(struct lock);
 void hk_lock(struct lock *lock)
 {
-    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // takes
         hk_pause();
 }
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
+static void release(struct lock *lock)
+{
+    __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // releases
+}
+void hk_unlock(struct lock *lock)
+{
+    release(lock);
+}
 "#;
+
+/// That lock, whose unlock does this before its release and that after it.
+fn unlocking(before: &str, after: &str) -> String {
+    TAS.replace("    release(lock);\n", &format!("    {before}\n    release(lock);\n    {after}\n"))
+}
 
 /// vCPU 1 forgets its twentieth release. (vCPU 0 has released thousands before the others start.)
 fn forgets() -> String {
@@ -41,22 +51,20 @@ void hk_pv_unlock(struct lock *lock)
         hk_kick(cpu);
 }
 "#;
-    let counts = TAS.replace("held; }", "held; hk_u32 releases; }");
-    counts.replace("{ __atomic", "{ if (hk_cpu() != 1 || ++lock->releases != 20) __atomic") + PV
+    unlocking("if (hk_cpu() == 1 && ++lock->releases == 20) return;", "") + PV
 }
 
 #[apply(trial)]
 fn a_run_that_an_object_fails_is_explained_by_the_objects_places() {
-    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
-    let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
-    let fails = TAS.replace(UNLOCK, &fails);
+    let forgets = forgets();
+    let fails = unlocking("if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");", "");
     let directory = scratch("object-fails");
     let last = " was the last inside lock 0 and left ";
     let hangs = [last, "release is missing", "lock 0: no vCPU is inside now, vCPU "];
     let slept = ", which was inside last, did not release the lock";
     for (name, source, pv, code, says) in [
-        ("forgets", &*forgets(), "off", 6, &hangs[..]),
-        ("forgets", &*forgets(), "on", 6, &["  called from forgets.c: hk_pv_lock+", "forgets.c:", slept]),
+        ("forgets", &forgets, "off", 6, &hangs[..]),
+        ("forgets", &forgets, "on", 6, &["  called from forgets.c: hk_pv_lock+", "forgets.c:", slept]),
         ("fails", &fails, "off", 5, &["vCPU 1 must not be here", "  called from fails.c: hk_unlock+"]),
     ] {
         let lock = format!("--lock-object {} --pv {pv}", written(format!("{directory}/{name}.c"), source));
@@ -64,26 +72,6 @@ fn a_run_that_an_object_fails_is_explained_by_the_objects_places() {
             "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 500ms --watchdog 50ms";
         ends(code, &format!("run {lock} --no-ideal {place}")).says(says);
     }
-}
-
-#[apply(kvm_trial)]
-fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() {
-    let directory = scratch("object-bench");
-    let object = written(format!("{directory}/mine.c"), TAS);
-    let other = written(format!("{directory}/other.c"), TAS);
-    let text = format!(
-        "format = 1\nname = 'e'\ntitle = 'e'\nblocks = 1\n[settings]\nratio = 2\nwindow = '20ms'\nwarmup = '20ms'\n\
-         [[arm]]\nname = 'ours'\nlock = 'tas'\n[[arm]]\nname = 'theirs'\nlock = 'file:{other}'\n"
-    );
-    let file = written(format!("{directory}/e.toml"), text);
-    let resume = format!("bench --resume {directory}/results");
-    finished(&format!("bench {file} --with {object} --output {directory}/results"))
-        .prints(&["ours", "theirs", "mine.c"]);
-    // A repetition has nothing to do; another file is another experiment.
-    finished(&resume);
-    let tries = format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}");
-    written(object, tries);
-    refuses(&resume, "lock objects that have changed");
 }
 
 /// Trials on threads, which run everywhere: KVM takes a minute for what is checked so.
@@ -130,12 +118,10 @@ fn a_check_that_is_interrupted_blames_no_lock() {
 
 #[apply(trial)]
 fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
-    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.c: hk_unlock+0x";
     let directory = scratch("object-tables");
     let looks_up = "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));";
-    let object =
-        written(format!("{directory}/tables.c"), TAS.replace(UNLOCK, &format!("{UNLOCK} {looks_up}")));
+    let object = written(format!("{directory}/tables.c"), unlocking(looks_up, ""));
     // A vCPU comes to it only if the holder is taken off.
     let patient =
         TAS.replace("hk_pause();", &format!("if (++rounds == 3000) {looks_up}\n        else hk_pause();"));
@@ -222,11 +208,8 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
         within("git", &format!("-c user.name=A -c user.email=a@example.org {words}")).with(&[0]);
     }
     // Now each release takes ten microseconds.
-    let slow = TAS.replace(
-        "void hk_unlock(struct lock *lock) {",
-        "void hk_unlock(struct lock *lock) { for (hk_u64 end = hk_now() + hk_ticks(10000); hk_now() < end;) ;",
-    );
-    written(lock, slow);
+    let waits = "for (hk_u64 end = hk_now() + hk_ticks(10000); hk_now() < end;) ;";
+    written(lock, unlocking(waits, ""));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/ci/lock-against.sh");
     let place =
         "--set engine=sim --set machine=skylake-8s --set cpus=0-1 --set window=2ms --set warmup=500us";
@@ -293,41 +276,26 @@ fn excludes(lock: &str) -> Value {
     record
 }
 
-/// vCPU 2 releases twice. Lines that are looked for have a mark.
-const TWICE: &str = r#"
-#include "haltkick.h"
-struct lock { hk_u32 held; };
-HK_LOCK(struct lock);
-void hk_lock(struct lock *lock)
-{
-    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // takes
-        hk_pause();
-}
-static void release(struct lock *lock)
-{
-    __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // releases
-}
-void hk_unlock(struct lock *lock)
-{
-    release(lock);
-    for (int round = 0; hk_cpu() == 2 && round < 20; round++)
+/// vCPU 2 releases twice.
+fn twice() -> String {
+    const AGAIN: &str = "for (int round = 0; hk_cpu() == 2 && round < 20; round++)
         hk_pause();
     if (hk_cpu() == 2)
-        __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // again
+        __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // again";
+    unlocking("", AGAIN)
 }
-"#;
 
 /// It looks, and then stores, where it is to exchange.
 fn plain() -> String {
     const LOOP: &str = "while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // takes";
     const STORE: &str = "\n    __atomic_store_n(&lock->held, 1, __ATOMIC_RELAXED); // stores\n}\nstatic";
-    let looks = TWICE.replace(LOOP, "while (__atomic_load_n(&lock->held, __ATOMIC_ACQUIRE))");
-    looks.replace("\n}\nstatic", STORE).replace("hk_cpu() == 2", "0")
+    let looks = TAS.replace(LOOP, "while (__atomic_load_n(&lock->held, __ATOMIC_ACQUIRE))");
+    looks.replace("\n}\nstatic", STORE)
 }
 
 /// Its try takes nothing.
 fn lies() -> String {
-    TWICE.replace("hk_cpu() == 2", "0") + "int hk_try_lock(struct lock *lock) { return 1; } // lies\n"
+    format!("{TAS}int hk_try_lock(struct lock *lock) {{ return 1; }} // lies\n")
 }
 
 /// The line with a mark, as a page shows it.
@@ -348,19 +316,19 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() {
     let directory = scratch("meetings-simulated");
     for (name, source, workload, one, other, released) in [
         // A third vCPU may have released it in between, by the right of the lock that the second release gave it.
-        ("twice", TWICE, "critical-section", "takes", "takes", &["again", "releases"][..]),
-        ("plain", &plain(), "critical-section", "stores", "stores", &["releases"]),
+        ("twice", twice(), "critical-section", "takes", "takes", &["again", "releases"][..]),
+        ("plain", plain(), "critical-section", "stores", "stores", &["releases"]),
         // Both vCPUs may have been lied to.
-        ("lies", &lies(), "try-lock", "lies", "", &[]),
+        ("lies", lies(), "try-lock", "lies", "", &[]),
     ] {
-        let object = written(format!("{directory}/{name}.c"), source);
+        let object = written(format!("{directory}/{name}.c"), &source);
         let page = page(&object, &format!("{place} --workload {workload}")).expect("a broken lock");
         assert!(page.contains(" came into the section of lock 0 while vCPU "), "{page}");
         let passages: Vec<&str> =
             page.split("\nvCPU ").filter(|passage| passage.contains(" took the lock ")).collect();
         assert_eq!(passages.len(), 2, "{page}");
         let shows = |passage: &str, mark: &str| {
-            mark.is_empty() || passage.contains(&line(name, source, mark)) && passage.contains("   > 0x")
+            mark.is_empty() || passage.contains(&line(name, &source, mark)) && passage.contains("   > 0x")
         };
         let meets = |a: usize, b: usize| shows(passages[a], one) && shows(passages[b], other);
         assert!(meets(0, 1) || meets(1, 0), "{page}");
@@ -373,7 +341,7 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() {
 
 #[apply(kvm_trial)]
 fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() {
-    let object = written(format!("{}/twice.c", scratch("meetings-kvm")), TWICE);
+    let object = written(format!("{}/twice.c", scratch("meetings-kvm")), twice());
     // A busy host may let no two vCPUs meet in a window, or two before anybody has released the lock.
     let has_released = |page: &String| page.contains("  in twice.c: hk_unlock (0x");
     let again = |_| page(&object, "--vcpus 4 --window 200ms").filter(has_released);

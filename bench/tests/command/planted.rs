@@ -1,49 +1,42 @@
 //! Faults that were put into locks on purpose: `haltkick check` finds each, and none in the locks without them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{
-    Check, Ended, FINISHED, apply, command, end_of, kvm_trial, scratch, skip, trial, written,
-};
+use crate::support::*;
 
-/// Source, the define that chooses the lock, and the fault.
-const FAULTS: &[(&str, &str, &str)] = &[
-    ("paravirtual", "", "DROP_KICKS"),
-    ("paravirtual", "", "SLOW_FIRST"),
-    ("paravirtual", "", "NO_BARRIER"),
-    ("paravirtual", "", "NEVER_SLEEP"),
-    ("flags", "", "NO_FENCE"),
-    ("queue", "", "FEW_NODES"),
-    ("queue", "", "ONE_NODE"),
-    ("queue", "", "ONE_WORD"),
-    ("queue", "", "LATE_LINK"),
-    ("clh", "", "KEEP_NODE"),
-    ("levels", "", "COUNT_LATE"),
-    ("levels", "", "FORGET"),
-    ("levels", "", "KEEP_NO_REGISTER"),
-    ("levels", "", "NEVER_TAKE"),
-    ("levels", "", "TAKE_AND_DENY"),
-    ("shared", "", "SKIP_LAST"),
-    ("shared", "", "NO_LAST_LOOK"),
-    ("words", "TICKET", "TICKETS_OF_A_BYTE"),
-    ("words", "TICKET", "NEVER_LOAD"),
-    ("words", "TICKET", "NEVER_TEST"),
-    ("words", "TICKET", "TAKE_A_RESULT"),
-    ("words", "TICKET", "WAIT_FOR_RUBBISH"),
-    ("words", "PENDING", "WIPE_NEXT"),
-    ("words", "READERS", "NO_SECOND_LOOK"),
-    ("words", "READERS", "SIX_BITS"),
-    ("words", "FUTEX", "FORGET_SLEEPERS"),
-    ("words", "FUTEX", "SHARE_BITS"),
-];
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/planted");
 
 /// Several locks, of which a define chooses one.
 const WORDS: &str = include_str!("planted/words.c");
 
+/// Source, the define that chooses the lock, and the fault: what the sources ask the preprocessor for. The outer words of that with
+/// several locks choose one.
+fn faults() -> BTreeSet<(String, String, String)> {
+    let mut faults = BTreeSet::new();
+    for file in std::fs::read_dir(FOLDER).expect("sources") {
+        let path = file.expect("a source").path();
+        let source = path.file_stem().expect("a name").display().to_string();
+        let (mut lock, mut depth) = (String::new(), 0);
+        for line in read(&path).lines() {
+            match line.split([' ', '(', ')']).collect::<Vec<_>>()[..] {
+                ["#ifdef", name, ..] if source == "words" && depth == 0 => lock = name.to_owned(),
+                ["#ifdef" | "#ifndef", name, ..] | ["#elif", _, name, ..] => {
+                    faults.insert((source.clone(), lock.clone(), name.to_owned()));
+                }
+                _ => {}
+            }
+            depth += i32::from(line.starts_with("#if")) - i32::from(line.starts_with("#endif"));
+        }
+    }
+    assert_eq!(faults.len(), 27, "{faults:?}");
+    faults
+}
+
 /// Runs the command on a source here, `{LOCK}`, that is compiled with these defines.
 fn planted(line: &str, source: &str, defines: &[&str]) -> Ended {
-    let path = format!("{}/tests/command/planted/{source}.c", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{FOLDER}/{source}.c");
     let defines = defines.iter().filter(|it| !it.is_empty()).map(|it| format!("-D{it} "));
     end_of(command(&line.replace("{LOCK}", &path)).env("CFLAGS", defines.collect::<String>()))
 }
@@ -51,8 +44,8 @@ fn planted(line: &str, source: &str, defines: &[&str]) -> Ended {
 #[apply(kvm_trial)]
 fn check_finds_the_faults_that_were_planted() {
     let mut missed = Vec::new();
-    for (source, lock, fault) in FAULTS {
-        let checked = planted("check {LOCK} --time 60s --watchdog 3s", source, &[lock, fault]);
+    for (source, lock, fault) in faults() {
+        let checked = planted("check {LOCK} --time 60s --watchdog 3s", &source, &[&lock, &fault]);
         match checked.code {
             5 | 6 => _ = checked.says(&["--repeat", "--watchdog 3s"]),
             _ => missed.push(format!("{fault}: {checked}")),
@@ -63,10 +56,9 @@ fn check_finds_the_faults_that_were_planted() {
 
 #[apply(kvm_trial)]
 fn check_finds_nothing_in_the_locks_without_faults() {
-    let mut locks: Vec<(&str, &str)> = FAULTS.iter().map(|(source, lock, _)| (*source, *lock)).collect();
-    locks.dedup();
+    let locks: BTreeSet<_> = faults().into_iter().map(|(source, lock, _)| (source, lock)).collect();
     for (source, lock) in locks {
-        planted("check {LOCK} --time 3s", source, &[lock]).with(&[0]);
+        planted("check {LOCK} --time 3s", &source, &[&lock]).with(&[0]);
     }
 }
 
@@ -75,10 +67,7 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/mutants_objects.py");
     let mut python = Command::new("python3");
     python.arg(script).args(["--self-test", "--time", "3s", "--check-options", "--watchdog 3s"]);
-    match python.args(["--binary", env!("CARGO_BIN_EXE_haltkick")]).output() {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => return skip(format_args!("python3: {error}")),
-    }
+    end_if_there(python.args(["--binary", HALTKICK]))?.with(&[0]);
 }
 
 #[apply(trial)]

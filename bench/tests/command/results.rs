@@ -5,16 +5,12 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{
-    CELLS_PER_BLOCK, Check, FINISHED, SIMULATED, Signal, apply, assert_complete, assert_valid, command,
-    end_of, eventually, finished, haltkick, has, json, kvm_trial, read, records, refuses, runs, scratch,
-    started, tiny, trial, written,
-};
+use crate::support::*;
 
 #[apply(kvm_trial)]
 fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
@@ -285,45 +281,40 @@ fn published_figures_stand_beside_ours() {
 const WIDTHS: [u32; 2] = [500, 1100];
 
 /// Shows a page in a window of `width`, with a profile of its own.
-fn browse(page: &str, width: u32, option: &str) -> Output {
+fn browse(page: &str, width: u32, option: &str) -> Result<Ended, Failed> {
     let profile = format!("{page}.profile");
-    let rendered = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-        .args(["--hide-scrollbars", "--enable-logging=stderr", option])
-        .arg(format!("--user-data-dir={profile}"))
-        .arg(format!("--window-size={width},900"))
-        .arg(format!("file://{page}"))
-        .output()
-        .expect("chromium can be started");
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]);
+    chromium.args(["--hide-scrollbars", "--enable-logging=stderr", option]);
+    chromium.arg(format!("--user-data-dir={profile}")).arg(format!("--window-size={width},900"));
+    let rendered = end_if_there(chromium.arg(format!("file://{page}")));
     let _ = fs::remove_dir_all(profile);
     rendered
 }
 
 /// Returns the browser's complaints about the page. A rule of the page forbids all requests, so a request is a
 /// complaint.
-fn complaints(rendered: &Output) -> Vec<String> {
-    let log = String::from_utf8_lossy(&rendered.stderr);
-    log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
+fn complaints(rendered: &Ended) -> Vec<&str> {
+    rendered.err.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
 #[apply(trial)]
 fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check {
-    has("chromium")?;
     let results = results("rendered");
     let report = format!("{results}/report.html");
     let html = read(&report);
-    let rendered = browse(&report, WIDTHS[1], "--dump-dom");
-    let dom = String::from_utf8_lossy(&rendered.stdout);
+    let rendered = browse(&report, WIDTHS[1], "--dump-dom")?;
     for element in ["<section", "<svg"] {
-        assert_eq!(dom.matches(element).count(), html.matches(element).count(), "{element}");
+        assert_eq!(rendered.out.matches(element).count(), html.matches(element).count(), "{element}");
     }
     assert_eq!(complaints(&rendered), [""; 0]);
     let asking = html.replace("<main>", "<main><img src=\"http://127.0.0.1:9/\">");
     let asking = written(format!("{results}/asking.html"), asking);
-    let refused = complaints(&browse(&asking, WIDTHS[1], "--dump-dom"));
+    let asked = browse(&asking, WIDTHS[1], "--dump-dom")?;
+    let refused = complaints(&asked);
     assert!(refused.iter().any(|line| line.contains("Content Security Policy")), "{refused:?}");
     let paper = format!("{results}/report.pdf");
-    browse(&report, WIDTHS[1], &format!("--print-to-pdf={paper}"));
+    browse(&report, WIDTHS[1], &format!("--print-to-pdf={paper}"))?;
     let pdf = fs::read(&paper).expect("a page that was printed");
     assert!(pdf.starts_with(b"%PDF") && pdf.len() > 20_000, "{} bytes", pdf.len());
 
@@ -342,9 +333,9 @@ fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check 
         let chosen = if medium.is_empty() { looking.clone() } else { looking.replace(medium, "@media all") };
         let page = written(format!("{results}/{name}.html"), chosen);
         for &width in widths {
-            let rendered = browse(&page, width, "--dump-dom");
-            let dom = String::from_utf8_lossy(&rendered.stdout);
-            let found = dom.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+            let rendered = browse(&page, width, "--dump-dom")?;
+            let found =
+                rendered.out.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>"));
             let (found, _) = found.unwrap_or_else(|| panic!("{name}, {width}: {:?}", complaints(&rendered)));
             let (texts, wrong) = found.split_once('\n').unwrap_or((found, ""));
             let texts: usize = texts.trim_end_matches(" texts").parse().expect("how many texts there are");

@@ -8,11 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    Check, Ended, FINISHED, Failed, HALTKICK, Signal, an_allowed_cpu, apply, assert_complete, assert_valid,
-    command, end_of, ends, eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, shell,
-    skip, started, trial, words,
-};
+use crate::support::*;
 
 #[apply(trial)]
 fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::many::nodes_add_up;
+use crate::objects::TAS;
 use crate::results::wait_for_records;
-use crate::support::{
-    CELLS_PER_BLOCK, Signal, apply, assert_complete, command, cut, ends, finished, haltkick, json, placed,
-    records, refuses, scratch, simulated, started, trial, written,
-};
+use crate::support::*;
 
 /// A run of a millisecond on four pCPUs.
 const SHORT: &str = "run --engine sim --cpus 0-3 --ratio 2 --duration 1ms --warmup 1ms --no-ideal";
@@ -140,21 +138,32 @@ fn no_guest_hangs_that_waits_for_its_turns_or_starts_then() {
 }
 
 #[apply(trial)]
-fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
+fn an_experiment_goes_on_only_with_its_machine_and_lock_objects() {
     let record = record("--machine nehalem-2s");
     let text = machine_file(&record);
-    let machine = written(format!("{}/machine.toml", scratch("changed-machine-file")), text);
+    let directory = scratch("changed-files");
+    let machine = written(format!("{directory}/machine.toml"), text);
+    let [arm, with] = ["arm", "with"].map(|name| written(format!("{directory}/{name}.c"), TAS));
     let experiment = simulated().replace("\"cascadelake-2s\"", &format!("\"{machine}\""));
-    let (experiment, results) = placed("changed-machine", &experiment);
+    let experiment = experiment.replace("lock = \"tas\"", &format!("lock = \"file:{arm}\""));
+    let (experiment, results) = placed("changed-files-of", &experiment);
     let resume = format!("bench --resume {results}");
-    finished(&format!("bench {experiment} --output {results}"));
+    finished(&format!("bench {experiment} --with {with} --output {results}")).prints(&["with.c"]);
     cut(&results, 4);
-    let changed = text.replace("exit-ns = { value = 800,", "exit-ns = { value = 900,");
-    assert_ne!(changed, text);
-    written(machine.clone(), changed);
-    refuses(&resume, "was begun with another machine in cell ");
-    assert_eq!(records(&results).len(), 4, "nothing was added");
-    written(machine, text);
+    let tries = format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}");
+    let slower = text.replace("exit-ns = { value = 800,", "exit-ns = { value = 900,");
+    for (file, changed, says) in [
+        (machine, slower, "was begun with another machine in cell "),
+        (arm, tries.clone(), "lock objects that have changed"),
+        (with, tries, "lock objects that have changed"),
+    ] {
+        let before = read(&file);
+        assert_ne!(before, changed);
+        written(file.clone(), changed);
+        refuses(&resume, says);
+        assert_eq!(records(&results).len(), 4, "nothing was added");
+        written(file, before);
+    }
     finished(&resume);
 }
 

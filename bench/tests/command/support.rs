@@ -81,10 +81,17 @@ pub(crate) fn command(line: &str) -> Command {
     command
 }
 
-/// Runs a command to its end.
-pub(crate) fn end_of(command: &mut Command) -> Ended {
+/// Runs a program to its end. A test that lacks the program is skipped.
+pub(crate) fn end_if_there(command: &mut Command) -> Result<Ended, Failed> {
+    let output =
+        command.output().or_else(|error| skip(format_args!("{:?}: {error}", command.get_program())))?;
     let words = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    Ended::new(&words, command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    Ok(Ended::new(&words, output))
+}
+
+/// Runs a program that is there to its end.
+pub(crate) fn end_of(command: &mut Command) -> Ended {
+    end_if_there(command).unwrap_or_else(|failed| panic!("{failed:?}"))
 }
 
 /// Runs the command to its end.
@@ -107,10 +114,10 @@ pub(crate) fn finished(line: &str) -> Ended {
     haltkick(line).with(FINISHED)
 }
 
-/// Returns the one line on stderr with which the command refuses `line`, exit code 2. Only the parser of command lines adds its usage.
+/// Returns the one line on stderr with which a command refuses, exit code 2. Only the parser of command lines adds its usage.
 #[track_caller]
-pub(crate) fn refusal(line: &str) -> String {
-    let ended = ends(2, line);
+pub(crate) fn refusal(command: &mut Command) -> String {
+    let ended = end_of(command).with(&[2]);
     let is_one_line = ended.err.lines().count() == 1 || ended.err.starts_with("error: ");
     assert!(ended.out.is_empty() && is_one_line, "{ended}");
     ended.err
@@ -119,7 +126,7 @@ pub(crate) fn refusal(line: &str) -> String {
 /// Requires that the command refuses `line` in one line that contains `part`.
 #[track_caller]
 pub(crate) fn refuses(line: &str, part: &str) {
-    let said = refusal(line);
+    let said = refusal(&mut command(line));
     assert!(said.contains(part), "{line}: '{part}' is not in: {said}");
 }
 

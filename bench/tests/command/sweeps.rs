@@ -7,10 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    CELLS_PER_BLOCK, Ended, FINISHED, SIMULATED, TINY, an_allowed_cpu, apply, assert_valid, cut, ends,
-    finished, haltkick, json, kvm_trial, read, records, refuses, runs, scratch, tiny, trial, written,
-};
+use crate::support::*;
 
 #[apply(trial)]
 fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
@@ -157,7 +154,7 @@ fn a_printed_experiment_can_be_run_from_the_copy() {
 }
 
 #[apply(kvm_trial)]
-fn experiments_among_the_examples_are_planned() {
+fn experiments_of_examples_and_of_the_tutorial_are_planned() {
     // The script's experiment names CPUs that this host need not have.
     for (folder, how) in [("../examples/experiments", "--dry-run"), ("scripts", "--print")] {
         let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
@@ -166,10 +163,6 @@ fn experiments_among_the_examples_are_planned() {
             ends(0, &format!("bench {} {how}", file.display()));
         }
     }
-}
-
-#[apply(kvm_trial)]
-fn the_tutorials_experiment_can_be_run_as_it_stands() {
     let text = read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md"));
     let experiment = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let file = written(format!("{}/slice.toml", scratch("tutorial")), experiment);

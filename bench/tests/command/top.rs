@@ -5,10 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{
-    Ended, Running, SIMULATED, Signal, an_allowed_cpu, apply, assert_valid, command, end_of, eventually,
-    json, kvm_trial, records, scratch, started, tiny, trial, written,
-};
+use crate::support::*;
 
 /// Runs that show themselves in a directory of this test's own.
 struct RuntimeDir(String);

@@ -10,10 +10,7 @@ use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
 use serde_json::Value;
 
 use crate::kernels::pretended_kernel;
-use crate::support::{
-    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, kvm, kvm_trial,
-    read, scratch, skip, started, tiny, trial, words, written,
-};
+use crate::support::*;
 
 /// A system call: its number and its arguments.
 type Call = (i64, Vec<u64>);
@@ -35,8 +32,7 @@ fn traced(name: &str, line: &str) -> Result<Calls, Failed> {
     let file = format!("{}/calls", scratch(&format!("traced-{name}")));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-n", "-qq", "-e", "raw=all", "-o", &file, HALTKICK]).args(words(line));
-    let output = strace.output().or_else(|error| skip(format_args!("strace: {error}")))?;
-    let ended = Ended::new(line, output).with(&[0, 5, 6, 7]);
+    let ended = end_if_there(&mut strace)?.with(&[0, 5, 6, 7]);
     assert!(!ended.err.contains("which the sandbox refuses"), "{ended}");
     Ok(Calls { stdout: ended.out, ..seen(&read(file)) })
 }
@@ -60,14 +56,12 @@ fn seen(account: &str) -> Calls {
             if *of_thread == FILTERS_OF_PROCESS {
                 seen.by_others.push(call.clone());
             }
-            *of_thread += usize::from(call.0 == SECCOMP && call.1[0] == 1);
+            // Its first argument is 1 when it sets a filter.
+            *of_thread += usize::from(call.0 == libc::SYS_seccomp && call.1[0] == 1);
         }
     }
     seen
 }
-
-/// seccomp(2), whose first argument is 1 when it sets a filter.
-const SECCOMP: i64 = 317;
 
 fn parse(line: &str) -> Option<(u32, Call)> {
     let (thread, rest) = line.split_once(" [")?;
@@ -238,8 +232,7 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSYS"));
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, HALTKICK]);
-        let output = strace.args(words(LITTLE)).output();
-        let ended = Ended::new(LITTLE, output.or_else(|error| skip(format_args!("strace: {error}")))?);
+        let ended = end_if_there(strace.args(words(LITTLE)))?;
         let record = ended.json();
         let says = |words: &str| ended.err.contains(words);
         assert_eq!(says("haltkick: no filter of system calls: seccomp: "), of_calls, "{ended}");
@@ -250,47 +243,36 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
     }
 }
 
-const IOCTL: i64 = 16;
-const KVM_RUN: u64 = 0xae80;
+/// A system call's number, and the request of an ioctl.
+type Kind = (i64, u64);
+
+const KVM_RUN: Kind = (libc::SYS_ioctl, 0xae80);
+const KVM_CREATE_VCPU: Kind = (libc::SYS_ioctl, 0xae41);
+const KVM_SET_REGS: Kind = (libc::SYS_ioctl, 0x4090_ae82);
+const TIMER_SETTIME: Kind = (libc::SYS_timer_settime, 0);
+/// SIGUSR1's way back at the end of a slice: the wait for it, or from its handler.
+const TAKES_A_KICK: [Kind; 2] = [(libc::SYS_rt_sigtimedwait, 0), (libc::SYS_rt_sigreturn, 0)];
 /// System calls of a full slice: KVM_RUN, and one that takes the timer's signal.
 const SLICE_CALLS: usize = 2;
 /// Most other calls, by which vCPUs and threads start and end.
 const START_CALLS: usize = 100;
-const TIMER_SETTIME: i64 = 223;
-const KVM_CREATE_VCPU: u64 = 0xae41;
-const KVM_SET_REGS: u64 = 0x4090_ae82;
 /// System calls by which a vCPU is made and set to its first instruction.
 const SET_UP_CALLS: usize = 9;
 /// Most calls like these that trials of KVM make.
 const SET_UP_ONCE: usize = 50;
 
-/// SIGUSR1's way back: rt_sigtimedwait, or rt_sigreturn from its handler.
-const TAKES_A_KICK: [i64; 2] = [128, 15];
-
-fn slices(calls: &[Call]) -> usize {
-    calls.iter().filter(|(number, _)| TAKES_A_KICK.contains(number)).count()
+fn kind((number, arguments): &Call) -> Kind {
+    (*number, if *number == libc::SYS_ioctl { arguments[1] } else { 0 })
 }
 
-fn timers(calls: &[Call]) -> usize {
-    calls.iter().filter(|(number, _)| *number == TIMER_SETTIME).count()
+fn count(calls: &[Call], kinds: &[Kind]) -> usize {
+    calls.iter().filter(|call| kinds.contains(&kind(call))).count()
 }
 
-/// Calls by number, and an ioctl's by its request, too.
-fn by_kind(calls: &[Call]) -> BTreeMap<(i64, u64), usize> {
+fn by_kind(calls: &[Call]) -> BTreeMap<Kind, usize> {
     let mut found = BTreeMap::new();
-    for (number, arguments) in calls {
-        let request = if *number == IOCTL { arguments[1] } else { 0 };
-        *found.entry((*number, request)).or_default() += 1;
-    }
+    calls.iter().for_each(|call| *found.entry(kind(call)).or_default() += 1);
     found
-}
-
-fn is_request((number, arguments): &Call, request: u64) -> bool {
-    *number == IOCTL && arguments[1] == request
-}
-
-fn is_run(call: &Call) -> bool {
-    is_request(call, KVM_RUN)
 }
 
 /// System calls of the runners of one command, from the first KVM_RUN to the last, and the run's record. One pCPU, 16 vCPUs, slices that
@@ -303,6 +285,7 @@ fn counted(name: &str, options: &str) -> Result<(Vec<Call>, Value), Failed> {
     );
     let seen = traced(name, &line)?;
     let mut calls = seen.by_runners;
+    let is_run = |call: &Call| kind(call) == KVM_RUN;
     let (Some(first), Some(last)) = (calls.iter().position(is_run), calls.iter().rposition(is_run)) else {
         return skip("no filters for system calls here, by which threads that run vCPUs are told apart");
     };
@@ -314,7 +297,7 @@ fn counted(name: &str, options: &str) -> Result<(Vec<Call>, Value), Failed> {
 #[apply(trial)]
 fn a_full_slice_makes_few_system_calls() -> Check {
     let (calls, _) = counted("slices", "--lock none")?;
-    let (slices, timers) = (slices(&calls), timers(&calls));
+    let (slices, timers) = (count(&calls, &TAKES_A_KICK), count(&calls, &[TIMER_SETTIME]));
     let others = calls.len() - timers;
     println!("{others} system calls in {slices} slices, and the timer was set {timers} times");
     assert!(slices >= 50, "{:?}", by_kind(&calls));
@@ -331,9 +314,9 @@ fn a_wait_and_a_kick_make_few_system_calls() -> Check {
     let vcpus = record["per_vcpu"].as_array().expect("there are vCPUs");
     let [waits, kicks] = ["waits", "kicks"]
         .map(|field| vcpus.iter().map(|vcpu| vcpu[field].as_u64().expect("a count") as usize).sum::<usize>());
-    let (slices, timers) = (slices(&calls), timers(&calls));
+    let (slices, timers) = (count(&calls, &TAKES_A_KICK), count(&calls, &[TIMER_SETTIME]));
     let turns = waits + slices;
-    let others = calls.iter().filter(|call| !is_run(call)).count() - slices - timers;
+    let others = calls.len() - count(&calls, &[KVM_RUN]) - slices - timers;
     println!(
         "{timers} times a timer was set and {others} other calls in {turns} turns, {waits} of them waits, {kicks} kicks"
     );
@@ -355,11 +338,11 @@ fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
     let seen = traced("start", &line)?;
     let record: Value = serde_json::from_str(&seen.stdout).expect("one record");
     let others = &seen.by_others;
-    let first = others.iter().position(|call| is_request(call, KVM_CREATE_VCPU)).expect("vCPUs are made");
-    let last = others.iter().rposition(|call| is_request(call, KVM_SET_REGS)).expect("and set up");
+    let first = others.iter().position(|call| kind(call) == KVM_CREATE_VCPU).expect("vCPUs are made");
+    let last = others.iter().rposition(|call| kind(call) == KVM_SET_REGS).expect("and set up");
     // A kind of call that is made less than once a vCPU belongs to threads that start, or that wait for each other.
     let set_up: usize = by_kind(&others[first..last]).into_values().filter(|&count| count >= VCPUS).sum();
-    let (timers, slices) = (timers(&seen.by_runners), slices(&seen.by_runners));
+    let [timers, slices] = [&[TIMER_SETTIME][..], &TAKES_A_KICK].map(|kinds| count(&seen.by_runners, kinds));
     println!(
         "{set_up} system calls to set up {VCPUS} vCPUs; {timers} timers set in {slices} slices and {VCPUS} starts"
     );

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Ended, apply, assert_valid, ends, haltkick, read, scratch, trial, written};
+use crate::objects::TAS;
+use crate::support::*;
 
 const MACHINE: &str = "--machine nehalem-2s --cpus 0-1 --slice 200us --format json";
 
@@ -60,40 +61,29 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
 /// Calls and inlined code are of the lab; the unlock stands in the place of its call.
 #[apply(trial)]
 fn lines_of_a_lock_object_are_its_authors_alone() {
-    const SOURCE: &str = r#"
-#include "haltkick.h"
-struct lock { hk_u32 held, never; };
-HK_LOCK(struct lock);
-static __attribute__((noinline)) void wait(struct lock *lock)
+    const WAIT: &str = "static __attribute__((noinline)) void wait(struct lock *lock)
 {
     while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) {
-        if (lock->never)
-            lock->never = hk_cpu();
+        if (lock->releases)
+            lock->releases = hk_cpu();
         hk_pause();
     }
 }
-void hk_lock(struct lock *lock)
-{
-    if (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // lock
-        wait(lock);
-}
-void hk_unlock(struct lock *lock)
-{
-    __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // release
-}
-"#;
-    let object = written(format!("{}/mine.c", scratch("worst-object-source")), SOURCE);
+void hk_lock";
+    let waits = TAS.replace("    while (", "    if (").replace("hk_pause();", "wait(lock);");
+    let source = waits.replace("void hk_lock", WAIT);
+    let object = written(format!("{}/mine.c", scratch("worst-object-source")), &source);
     let (worst, output) = answer("worst-object", &format!("--lock-object {object}"));
     let is_authors = |line: &Value| line.as_str().is_some_and(|line| line.contains("/mine.c:"));
     let rows = worst["rows"].as_array().expect("rows");
     assert!(rows.len() > 2 && rows.iter().all(|row| is_authors(&row["line"])), "{rows:#?}");
-    let mark = |mark: &str| SOURCE.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
+    let mark = |mark: &str| source.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
     let at = |mark_of: &str, is_behind: bool| {
         let end = format!("/mine.c:{}", mark(mark_of));
         let ends = |row: &Value| row["line"].as_str().is_some_and(|line| line.ends_with(&end));
         rows.iter().any(|row| ends(row) && row["is_behind"] == is_behind)
     };
-    assert!(at("// release", false) && at("// lock", true), "{rows:#?}");
+    assert!(at("// releases", false) && at("// takes", true), "{rows:#?}");
     let unreached = worst["coverage"]["unreached"].as_array().expect("lines");
     assert!(!unreached.is_empty() && unreached.iter().all(is_authors), "{unreached:#?}");
     let page = read(format!("{output}/report.html"));

@@ -167,7 +167,7 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::Sketch;
+    use crate::measure::synthetic::{Sketch, assert_has};
     use crate::record::Timeline;
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
 
@@ -199,9 +199,7 @@ mod tests {
             let estimates = [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")];
             for (name, row) in estimates.iter().filter(|_| not_shown == "completion") {
                 let file = &pictures[*name];
-                for part in [&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"] {
-                    assert!(file.contains(part), "{name}, {part}: {file}");
-                }
+                assert_has(file, &[&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"]);
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
                 assert_eq!(file.contains("class=\"axis\""), *name == "comparison", "a line at 1: {file}");
             }

@@ -195,7 +195,7 @@ fn hatched(svg: &mut Svg, (x, y): (f64, f64), (width, height): (f64, f64), tip: 
 #[cfg(test)]
 mod tests {
     use crate::analysis::summary::Summary;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World, assert_has};
     use crate::record::place::Place;
     use crate::show::plot::{self, Data, Picture};
 
@@ -227,10 +227,8 @@ mod tests {
             let file = map.svg.as_ref().expect("it can be drawn").file();
             let tips = file.matches("x (").count();
             assert_eq!(tips, RATIOS.len() * THINKS.len(), "one for each field: {file}");
-            assert!(file.contains(">vCPUs per pCPU<") && file.contains(">4us (20 % in the lock)<"), "{file}");
-            for part in ["var(--up);fill-opacity:0.7", ", no difference shown<"] {
-                assert!(file.contains(part), "{part}: {file}");
-            }
+            assert_has(&file, &[">vCPUs per pCPU<", ">4us (20 % in the lock)<"]);
+            assert_has(&file, &["var(--up);fill-opacity:0.7", ", no difference shown<"]);
             assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
             assert!(map.caption.contains("pv divided by virt-tas"), "{}", map.caption);
             // A field of mostly invalid pairs has no colour and a mark.
