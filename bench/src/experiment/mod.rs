@@ -17,6 +17,8 @@ mod robust;
 pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;
+#[cfg(test)]
+mod tests;
 pub(crate) mod workload_inside;
 
 pub(crate) use contents::{Experiment, MOST_RETRIES, WORKLOAD_INSIDE, boots};
