@@ -133,6 +133,7 @@ mod tests {
     use crate::experiment::Source;
     use crate::experiment::plan::{Cell, Plan};
     use crate::measure::synthetic::{Scratch, overrides, planned};
+
     /// A directory with two files that may be kernels, and one that may be an initial RAM disk.
     fn directory(name: &str) -> Scratch {
         let scratch = Scratch::new(name);
@@ -158,33 +159,47 @@ mod tests {
     const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";
     const COMPARE: &str = "[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
 
-    fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a Linux) {
-        let cell = plan.cells().find(|cell| cell.arm == arm).unwrap();
-        (cell, cell.run.linux().unwrap().1)
+    /// Each cell in a line: its guest's files, words, marker, form, vCPUs, MiB and limit.
+    fn told(plan: &Plan) -> Vec<String> {
+        let of_cell = |cell: &Cell| {
+            let (guest, linux) = cell.run.linux().unwrap();
+            let files = linux.files().map(|path| path.file_name().unwrap().display().to_string());
+            let files = files.collect::<Vec<_>>().join("+");
+            let (words, marker, mib) = (&linux.append, &linux.marker, linux.memory_bytes >> 20);
+            let (pv, vcpus, limit) = (guest.pv, guest.vcpus, linux.limit.unwrap().as_secs());
+            assert_eq!(cell.ideal, None, "there is nothing without a lock");
+            format!("{}: {files} '{words}' '{marker}' pv={pv} {vcpus} {mib} {limit}", cell.id)
+        };
+        plan.cells().map(of_cell).collect()
     }
 
     #[test]
-    fn an_arm_overrides_the_common_settings_and_adds_its_words() {
-        let directory = directory("boot-over");
-        let plan = plan(
-            &directory,
-            "[settings]\nkernel = 'old'\ninitrd = 'initrd'\ncmdline = 'quiet'\nratio = 2\nmemory = '128M'\n\
-             [[arm]]\nname = 'a'\n\
+    fn what_an_arm_says_of_its_kernel_goes_over_what_all_say() {
+        let settings = "kernel = 'old'\ninitrd = 'initrd'\ncmdline = 'quiet'\nratio = 2\nmemory = '128M'\n";
+        let of_all = format!(
+            "[settings]\n{settings}[[arm]]\nname = 'a'\n\
              [[arm]]\nname = 'b'\nkernel = 'new'\ncmdline = 'x=1'\nnopvspin = true\nmarker = 'there'\n\
-             [[arm]]\nname = 'c'\npv = 'off'\nwindow = '30s'\n[control]\narm = 'a'\n",
-        )
-        .unwrap();
-        let path = |name: &str| directory.path().join(name);
-        let (cell, a) = guest(&plan, "a");
-        assert_eq!((&a.kernel, &a.initrd), (&path("old"), &Some(RamDisk::File(path("initrd")))));
-        assert_eq!((a.memory_bytes, a.limit), (128 << 20, Some(linux::DEFAULT_LIMIT)));
-        assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
-        let b = guest(&plan, "b").1;
-        assert_eq!((&b.kernel, &*b.append, &*b.marker), (&path("new"), "quiet x=1 nopvspin", "there"));
-        let (cell, c) = guest(&plan, "c");
-        assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
-        // Three arms, the other half of the A/A pair, and nothing without a lock.
-        assert_eq!(plan.cells().count(), 4);
+             [[arm]]\nname = 'c'\npv = 'off'\nwindow = '30s'\n[control]\narm = 'a'\n"
+        );
+        // Words of all places are joined; an arm's own choice goes before the grid's.
+        let varied = "[settings]\ncmdline = 'quiet'\nvcpus = 1\n[[point]]\nkernel = 'old'\ncmdline = 'i=0,1'\n\
+             [[point]]\nkernel = 'new'\ncmdline = 'i=0-1'\n[grid]\nnopvspin = [true]\n\
+             [[arm]]\nname = 'a'\ncmdline = 'x'\n\
+             [[arm]]\nname = 'b'\nnopvspin = false\nonly = { nopvspin = true, kernel = 'old' }\n\
+             [control]\narm = 'a'\ncmdline = 'i=0-1'\n";
+        let expected = [
+            "a: old+initrd 'quiet' 'Run /' pv=true 4 128 600",
+            "b: new+initrd 'quiet x=1 nopvspin' 'there' pv=true 4 128 600",
+            "c: old+initrd 'quiet' 'Run /' pv=false 4 128 30",
+            "a_control: old+initrd 'quiet' 'Run /' pv=true 4 128 600",
+            "a_kernel-old_cmdline-i-0-1_nopvspin-true: old 'quiet i=0,1 x nopvspin' 'Run /' pv=true 1 256 600",
+            "b_kernel-old_cmdline-i-0-1_nopvspin-true: old 'quiet i=0,1' 'Run /' pv=true 1 256 600",
+            "a_kernel-new_cmdline-i-0-1~2_nopvspin-true: new 'quiet i=0-1 x nopvspin' 'Run /' pv=true 1 256 600",
+            "a_kernel-new_cmdline-i-0-1~2_nopvspin-true_control: new 'quiet i=0-1 x nopvspin' 'Run /' pv=true 1 256 600",
+        ];
+        let directory = directory("boot-over");
+        let found = [&of_all[..], varied].map(|rest| told(&plan(&directory, rest).unwrap()));
+        assert_eq!(found.concat(), expected);
     }
 
     #[test]
@@ -198,11 +213,12 @@ mod tests {
              [[arm]]\nname = 'c'\nworkload-inside = 'run --engine kvm'\n",
         );
         let plan = plan.unwrap();
-        let (a, b) = (guest(&plan, "a").1, guest(&plan, "b").1);
+        let guests: Vec<_> = plan.cells().map(|cell| cell.run.linux().unwrap().1).collect();
+        let [a, b, c] = guests[..] else { panic!("{} cells", guests.len()) };
         assert_eq!(a.append, "quiet haltkick.inside=run+--lock+ticket+--engine+threads+--sched+host");
         // Threads of the kernel, unless a workload says otherwise.
         assert_eq!(b.append, "quiet haltkick.inside=run+--lock+mcs+--sched+vmm+--engine+threads");
-        assert_eq!(guest(&plan, "c").1.append, "quiet haltkick.inside=run+--engine+kvm");
+        assert_eq!(c.append, "quiet haltkick.inside=run+--engine+kvm");
         assert_eq!((&a.initrd, a.program().is_some()), (&b.initrd, true));
         assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
     }
@@ -230,47 +246,6 @@ mod tests {
     }
 
     #[test]
-    fn kernels_command_lines_and_vcpus_vary_and_their_words_are_joined() {
-        let directory = directory("boot-grid");
-        let plan = plan(
-            &directory,
-            "[settings]\ncmdline = 'quiet'\n[grid]\nkernel = ['old', 'new']\ncmdline = ['', 'isolcpus=0,1', 'isolcpus=0-1']\n\
-             nopvspin = [true, false]\nvcpus = [2, 4]\n[[arm]]\nname = 'a'\ncmdline = 'x=1'\n\
-             [[arm]]\nname = 'b'\nnopvspin = false\nonly = { kernel = 'new', nopvspin = true, cmdline = '' }\n\
-             [control]\narm = 'a'\nkernel = 'new'\ncmdline = 'isolcpus=0-1'\nnopvspin = false\n",
-        )
-        .unwrap();
-        assert_eq!(plan.cells().count(), 2 * 3 * 2 * 2 + 2 + 1);
-        let ids: std::collections::BTreeSet<&str> = plan.cells().map(|cell| cell.id.as_str()).collect();
-        assert_eq!(ids.len(), plan.cells().count(), "every cell has an id of its own: {ids:?}");
-        assert!(ids.contains("a_kernel-new_cmdline-isolcpus-0-1~2_nopvspin-true_vcpus-4"), "{ids:?}");
-        for cell in plan.cells() {
-            let (_, guest) = cell.run.linux().unwrap();
-            let value = |key: &str| cell.setting[key].as_str();
-            assert_eq!(guest.kernel, directory.path().join(value("kernel")));
-            assert_eq!(cell.run.guests[0].vcpus.to_string(), value("vcpus"));
-            let of_arm = if cell.arm == "a" { "x=1" } else { "" };
-            // An arm's own word goes before the grid's.
-            let nopvspin = if cell.arm == "a" && value("nopvspin") == "true" { "nopvspin" } else { "" };
-            let mut words = vec!["quiet", value("cmdline"), of_arm, nopvspin];
-            words.retain(|words| !words.is_empty());
-            assert_eq!(guest.append, words.join(" "));
-        }
-        let control = plan.cells().find(|cell| cell.id.ends_with("_control")).unwrap();
-        let chosen = |key: &str| control.setting[key].as_str();
-        assert_eq!((chosen("kernel"), chosen("cmdline")), ("new", "isolcpus=0-1"));
-    }
-
-    #[test]
-    fn kernels_that_vary_together_are_points() {
-        let points = "[[point]]\nkernel = 'old'\nratio = 1\n[[point]]\nkernel = 'new'\nratio = 2\n";
-        let plan = plan(&directory("boot-points"), &format!("{points}{ARMS}")).unwrap();
-        let booted: Vec<_> =
-            plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.run.guests[0].vcpus)).collect();
-        assert_eq!(booted, [("old", 2), ("old", 2), ("new", 4), ("new", 4)]);
-    }
-
-    #[test]
     fn the_command_line_changes_kernels_and_is_blamed_for_its_errors() {
         let directory = directory("boot-set");
         let apply = |rest: &str, sets: &[(&str, &str)]| {
@@ -282,10 +257,8 @@ mod tests {
         let of_all = format!("[settings]\nkernel = 'old'\ncmdline = 'quiet'\n{ARMS}cmdline = 'x'\n");
         let of_grid = format!("[grid]\nkernel = ['old', 'new']\n{ARMS}");
         let sets = [("kernel", &*here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")];
-        let plan = apply(&of_all, &sets).unwrap();
-        let (cell, b) = guest(&plan, "b");
-        assert_eq!((&b.kernel, b.append.as_str()), (&PathBuf::from(&here), "a=b c x nopvspin"));
-        assert_eq!(cell.run.guests[0].vcpus, 3);
+        let all = told(&apply(&of_all, &sets).unwrap());
+        assert_eq!(all[1], "b: new 'a=b c x nopvspin' 'Run /' pv=false 3 256 600");
         let one = apply(&of_grid, &[("kernel", &here)]).unwrap();
         assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
         let pointed = format!("[[point]]\nkernel = 'old'\n[[point]]\nkernel = 'new'\n{ARMS}");
