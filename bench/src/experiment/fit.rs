@@ -36,7 +36,8 @@ impl Experiment {
     fn fit(&mut self, pcpus: usize, most_vcpus: usize) -> Result<Option<String>> {
         let vcpus = |ratio: &str| ratio.parse().map_or(0, |ratio: Ratio| ratio.vcpus(pcpus));
         let fits = |ratio: &str| (1..=most_vcpus).contains(&vcpus(ratio));
-        let (mut too_large, mut equal, mut seen) = (vec![], vec![], vec![]);
+        let (mut too_large, mut equal): (Vec<String>, Vec<String>) = (vec![], vec![]);
+        let mut seen: Vec<usize> = vec![];
         let mut is_left_out = |ratio: &str, is_alone: bool| {
             let is_equal = is_alone && seen.contains(&vcpus(ratio));
             seen.push(vcpus(ratio));
