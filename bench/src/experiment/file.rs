@@ -10,7 +10,7 @@ use super::reader::{Reader, stands_against};
 use super::schema;
 use super::source::Source;
 use crate::record::place::{is_taken, slug};
-use crate::settings::{Settings, table};
+use crate::settings::{Settings, Vm, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::quantity::percentage;
@@ -184,7 +184,7 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     if vm.is_empty() {
         return Err(source.complain(None, "no [[vm]]: a guest set has at least one"));
     }
-    let mut settings = patch.settings;
-    settings.put_guests(vm);
-    Ok(settings)
+    let guests = vm.iter().map(Vm::to_string).collect::<Vec<_>>().join("; ");
+    let with = patch.settings.with([("vm", guests.as_str())]);
+    with.map_err(|error| source.complain(None, error))
 }

@@ -15,7 +15,7 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 /// Line of kernels before they start the first program, unless they are told to be quiet.
 pub(crate) const DEFAULT_MARKER: &str = "Run /";
 
-pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
+pub(crate) fn is_refused(setting: &Setting, value: &Value<'_>) -> bool {
     match setting.linux {
         Linux::Used => false,
         Linux::Refused => true,

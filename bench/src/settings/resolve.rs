@@ -117,7 +117,7 @@ impl Settings {
 
     fn check_bounds(&self) -> Result<(), Refused> {
         let mut given = self.all_given();
-        given.try_for_each(|(setting, value)| setting.check(value).map_err(refused(setting.name)))
+        given.try_for_each(|(setting, value)| setting.check(value.text()).map_err(refused(setting.name)))
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
@@ -388,8 +388,8 @@ mod tests {
             let Some(written) = default.map(|default| setting.read(&default).unwrap()) else { continue };
             assert_eq!(setting.check(&written), Ok(()), "{}", setting.name);
             match setting.apply {
-                Apply::Run(apply) => apply(&mut library, &written),
-                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), &written),
+                Apply::Run(apply) => apply(&mut library, Value(&written)),
+                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), Value(&written)),
                 Apply::Combined => {}
             }
         }
@@ -486,7 +486,7 @@ mod tests {
     fn given_settings_override_lower_ones_and_a_ratio_overrides_vcpus() {
         let below = settings(&[("vcpus", "6"), ("hold", "5us")]);
         let both = settings(&[("ratio", "2"), ("duration", "50ms")]).over(&below);
-        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::One("2".into()))));
+        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(Value("2"))));
         let times = [Duration::from_micros(5), Duration::from_millis(50)];
         assert_eq!(["hold", "window"].map(|key| both.time(key)), times.map(Some));
     }

@@ -85,8 +85,8 @@ pub(crate) enum Linux {
 
 /// The place where a value goes by itself.
 pub(crate) enum Apply {
-    Run(fn(&mut Run, &Value)),
-    Ours(fn(&mut Ours, &Value)),
+    Run(fn(&mut Run, Value<'_>)),
+    Ours(fn(&mut Ours, Value<'_>)),
     /// Nowhere: it depends on others, and `Settings::resolve` combines them.
     Combined,
 }
@@ -186,8 +186,8 @@ setters! {
     fn linux(linux: Linux) { linux = linux }
     /// Only for workloads with this flag.
     fn only_in(workloads: WorkloadFlags) { workloads = workloads }
-    fn sets_run(apply: fn(&mut Run, &Value)) { apply = Apply::Run(apply) }
-    fn sets_ours(apply: fn(&mut Ours, &Value)) { apply = Apply::Ours(apply) }
+    fn sets_run(apply: fn(&mut Run, Value<'_>)) { apply = Apply::Run(apply) }
+    fn sets_ours(apply: fn(&mut Ours, Value<'_>)) { apply = Apply::Ours(apply) }
     /// Its name and value among the record's `settings`.
     fn recorded_as(name: &'static str, value: Told) { in_record = InRecord::As(name, value) }
     fn about(words: &'static str) { about = Some(words) }

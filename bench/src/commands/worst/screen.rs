@@ -283,7 +283,7 @@ impl Screen<'_> {
             schema_version: 1,
             lock: asked.run.our(0).ours.lock.clone(),
             pv: guest.pv,
-            machine: asked.settings.given("machine").map(ToString::to_string).unwrap_or_default(),
+            machine: asked.settings.given("machine").map_or_else(String::new, |machine| machine.to_string()),
             pcpus: asked.run.cpus.len(),
             vcpus: guest.vcpus,
             for_us: asked.kind.length().as_secs_f64() * 1e6,

@@ -1,6 +1,7 @@
 //! The table says what it should of each setting.
 
 use super::*;
+use crate::settings::Value;
 use crate::settings::row::Apply;
 
 #[test]
@@ -43,12 +44,12 @@ fn every_value_is_written_as_it_is_read() {
             let (read, written) = example.split_once(" -> ").unwrap_or((example, example));
             for text in [read, written] {
                 let value = setting.read(text).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
-                assert_eq!(value.to_string(), written, "{}", setting.name);
+                assert_eq!(value, written, "{}", setting.name);
                 // It is applied in the notation in which it was read.
                 let mut run = Run::default();
                 match setting.apply {
-                    Apply::Run(apply) => apply(&mut run, &value),
-                    Apply::Ours(apply) => apply(run.guests[0].ours_mut().unwrap(), &value),
+                    Apply::Run(apply) => apply(&mut run, Value(&value)),
+                    Apply::Ours(apply) => apply(run.guests[0].ours_mut().unwrap(), Value(&value)),
                     Apply::Combined => {}
                 }
             }
