@@ -25,12 +25,8 @@ pub(crate) fn schema() -> Json {
     })
 }
 
-/// The keys of a table that stands at `pointer` in the schema, such as `/properties/quick`: the reader refuses all others.
-pub(super) fn known(pointer: &str) -> Vec<&'static str> {
-    static SCHEMA: LazyLock<Json> = LazyLock::new(schema);
-    let table = SCHEMA.pointer(pointer).expect("a table of the schema");
-    table["properties"].as_object().expect("it has keys").keys().map(String::as_str).collect()
-}
+/// The schema that the reader keeps to, made once.
+pub(super) static SCHEMA: LazyLock<Json> = LazyLock::new(schema);
 
 fn top() -> Map<String, Json> {
     let keys = json!({

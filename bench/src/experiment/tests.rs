@@ -112,7 +112,7 @@ target-precision = 'x%' => 4:20: target-precision: 'x%' is no percentage above 0
 {ROW}|value = 2|compare = 'a/a'|at = { ratio = 4 } => 23:16: ratio = 4 is in no [grid] or [[point]]
 {ROW}|value = 2|arm = 'b'|at = { ratio = 2 }|over = { ratio = 1 } => 17:1: unknown arm 'b'
 [quick]|arms = ['tsa'] => 5:9: unknown arm 'tsa': did you mean 'tas'?
-[quick]|arms = [1] => 5:9: 'arms' must be a list of names
+[quick]|arms = [1] => 5:8: 'arms' must be a list of names
 ";
 
 /// The beginning of a published row that is compared with a ratio.
