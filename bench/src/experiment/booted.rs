@@ -7,10 +7,16 @@ use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
 use super::contents::{self, Arm, Experiment, Patch};
 use super::source::At;
-use super::workload_inside::WorkloadInside;
+use super::workload_inside::{DEFAULT_MARKER, WorkloadInside};
 use crate::experiment::measure::Measure;
-use crate::settings::{Settings, Supply, Value, linux};
+use crate::settings::{Settings, Supply, Value, choices};
 use crate::text::exit::{Failure, Result};
+use crate::text::quantity::MemorySize;
+
+/// Enough for a distribution's kernel and a small initramfs.
+const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+/// A guest that hangs ends then.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 impl Experiment {
     pub(crate) fn has_kernels(&self) -> bool {
@@ -66,8 +72,8 @@ impl Experiment {
         }
     }
 
-    /// `run`, whose settings are those of `patch`, with the kernel that is said to boot there, if its files are there.
-    pub(super) fn with_kernel(&self, patch: &Patch, mut run: Run) -> Result<Run> {
+    /// What `patch` says of the kernel, if its files are there.
+    pub(super) fn boot<'a>(&self, patch: &'a Patch) -> Result<Boot<'a>> {
         let file = |key: &str| {
             let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
@@ -82,25 +88,13 @@ impl Experiment {
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
         let words = patch.boot(contents::CMDLINE);
         let nopvspin = (patch.boot(contents::NOPVSPIN) == Some("true")).then_some("nopvspin");
-        let mut linux = Linux {
+        Ok(Boot {
             kernel,
-            initrd: file("initrd")?.map(RamDisk::File),
-            append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            memory_bytes: linux::memory_bytes(&patch.settings),
-            marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
-            limit: Some(linux::limit(&patch.settings)),
-        };
-        if let Some(words) = patch.boot(contents::WORKLOAD_INSIDE) {
-            let inside = WorkloadInside::read(words).expect("it was read before");
-            let put = match linux.initrd {
-                Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
-                None => inside.put_into(&mut linux, run.guests[0].vcpus),
-            };
-            let at = patch.place(contents::WORKLOAD_INSIDE).flatten();
-            put.map_err(|message| self.blame_boot(contents::WORKLOAD_INSIDE, at, &printable(&message)))?;
-        }
-        run.guests[0].system = System::Linux(linux);
-        Ok(run)
+            initrd: file("initrd")?,
+            words: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
+            marker: patch.boot("marker"),
+            inside: patch.boot(contents::WORKLOAD_INSIDE),
+        })
     }
 }
 
@@ -113,18 +107,55 @@ fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// The run of these settings, but for the kernel, if they go with one.
-pub(super) fn resolve(settings: &Settings, supply: Supply<'_>) -> std::result::Result<Run, Refused> {
-    let refused = settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
-    if let Some((setting, _)) = refused {
-        let message = "this is for our own guest: leave it out where arms have a kernel".into();
-        return Err(Refused { about: setting.name, message });
+/// What a Linux guest boots, and what it is told, in addition to its settings.
+pub(crate) struct Boot<'a> {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: Option<PathBuf>,
+    /// Words for its command line.
+    pub(crate) words: String,
+    pub(crate) marker: Option<&'a str>,
+    /// The workload that is run inside.
+    pub(crate) inside: Option<&'a str>,
+}
+
+impl Boot<'_> {
+    /// The run of these settings with this kernel, if they go with one.
+    pub(crate) fn run(self, settings: &Settings, supply: Supply<'_>) -> std::result::Result<Run, Refused> {
+        let mut given = settings.all_given();
+        if let Some((setting, _)) = given.find(|(setting, value)| setting.is_refused_for_linux(*value)) {
+            let message =
+                "this is for our own guest: leave it out with a kernel, or put it into workload-inside";
+            return Err(Refused::new(setting.name, message));
+        }
+        // Nothing knows what a vCPU of Linux is doing.
+        let policy = settings.given("deschedule").and_then(|policy| policy.by(choices::deschedule));
+        policy.map_or(Ok(()), |policy| policy.check_for_linux())?;
+        let mut run = settings.resolve(supply)?;
+        // How long it may take until it has powered off.
+        let limit = settings.given("window").map_or(DEFAULT_LIMIT, Value::time);
+        let memory = settings.given("memory").map(Value::to::<MemorySize>);
+        let mut linux = Linux {
+            kernel: self.kernel,
+            initrd: self.initrd.map(RamDisk::File),
+            append: self.words,
+            memory_bytes: memory.map_or(DEFAULT_MEMORY_BYTES, |size| size.bytes),
+            marker: self.marker.unwrap_or(DEFAULT_MARKER).into(),
+            limit: Some(limit),
+        };
+        let guest = &mut run.guests[0];
+        if let Some(words) = self.inside {
+            let put = match linux.initrd {
+                Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
+                None => WorkloadInside::read(words).and_then(|it| it.put_into(&mut linux, guest.vcpus)),
+            };
+            put.map_err(|message| Refused::new(contents::WORKLOAD_INSIDE, printable(&message)))?;
+        }
+        // Unlike a lock's, paravirtual features are there unless they are hidden.
+        guest.pv = settings.given("pv").is_none_or(Value::is_on);
+        guest.system = System::Linux(linux);
+        (run.window, run.warmup) = (limit, Duration::ZERO);
+        Ok(run)
     }
-    linux::check_descheduling(settings)?;
-    let mut run = settings.resolve(supply)?;
-    run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-    (run.window, run.warmup) = (linux::limit(settings), Duration::ZERO);
-    Ok(run)
 }
 
 #[cfg(test)]
@@ -220,7 +251,7 @@ mod tests {
         assert_eq!(b.append, "quiet haltkick.inside=run+--lock+mcs+--sched+vmm+--engine+threads");
         assert_eq!(c.append, "quiet haltkick.inside=run+--engine+kvm");
         assert_eq!((&a.initrd, a.program().is_some()), (&b.initrd, true));
-        assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
+        assert!(a.files().count() >= 2 && a.marker != DEFAULT_MARKER, "{a:?}");
     }
 
     #[test]
@@ -231,8 +262,16 @@ mod tests {
             ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "none: No such file"),
             ("", "[[arm]]\nname = 'a'\nkernel = '.'\n", "is no file"),
             ("initrd = 'none'", TWO, "none: No such file"),
-            ("initrd = 'initrd'\nworkload-inside = 'run'", TWO, "k.toml:6:19: a RAM disk is made for it"),
-            ("workload-inside = 'run --lock x'", TWO, "k.toml:5:19: --lock: unknown lock"),
+            (
+                "initrd = 'initrd'\nworkload-inside = 'run'",
+                TWO,
+                "k.toml:6:19: arm 'a': workload-inside: a RAM disk",
+            ),
+            (
+                "workload-inside = 'run --lock x'",
+                TWO,
+                "k.toml:5:19: arm 'a': workload-inside: --lock: unknown",
+            ),
             ("hold = '1us'", TWO, "k.toml:5:1: arm 'a': hold: this is for our own guest"),
             ("", &format!("[grid]\nthink = ['1us']\n{TWO}"), "think: this is for our own guest"),
             ("deschedule = 'holder,rate=5,for=1ms'", TWO, "it is not known what a vCPU"),

@@ -21,6 +21,7 @@ pub(crate) mod sweep;
 mod tests;
 pub(crate) mod workload_inside;
 
+pub(crate) use booted::Boot;
 pub(crate) use contents::{Experiment, MOST_RETRIES, WORKLOAD_INSIDE, boots};
 pub(crate) use file::{read_guest_set, summary};
 pub(crate) use source::{BUILT_IN, Source};

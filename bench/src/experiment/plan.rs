@@ -13,7 +13,6 @@ use rand::SeedableRng as _;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 
-use super::booted;
 use super::contents::{Arm, Axis, Experiment, Patch, combined};
 use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
@@ -167,8 +166,7 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     }
     let blamed = |wrong| blame(experiment, arm, &patch, &wrong);
     if has_kernel {
-        let run = booted::resolve(&patch.settings, supply).map_err(blamed)?;
-        return experiment.with_kernel(&patch, run);
+        return experiment.boot(&patch)?.run(&patch.settings, supply).map_err(blamed);
     }
     patch.settings.resolve(supply).map_err(blamed)
 }

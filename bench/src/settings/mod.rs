@@ -3,7 +3,6 @@
 
 pub(crate) mod choices;
 mod flags;
-pub(crate) mod linux;
 pub(crate) mod machines;
 pub(crate) mod pause_loops;
 mod read;

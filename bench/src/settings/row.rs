@@ -130,6 +130,14 @@ impl Setting {
         self.name == key || self.flag == Some(key)
     }
 
+    pub(crate) fn is_refused_for_linux(&self, value: Value<'_>) -> bool {
+        match self.linux {
+            Linux::Used => false,
+            Linux::Refused => true,
+            Linux::Only(words) => !words.contains(&value.text()),
+        }
+    }
+
     pub(super) fn help_text(&self) -> String {
         match self.help_default.map(String::from).or_else(|| self.default_text()) {
             Some(default) => format!("{} [default: {default}]", self.help),
