@@ -175,7 +175,8 @@ Examples:
 /// Hides from `run -h` what few people type. The table of settings says which of those are typed.
 fn first_screen(flag: Arg) -> Arg {
     let id = flag.get_id().as_str();
-    let is_typed = table::find(id).is_some() || ["repeat", "trace", "format"].contains(&id);
+    let is_setting = table::find(id).is_some() && !table::boots(id);
+    let is_typed = is_setting || ["repeat", "trace", "format"].contains(&id);
     if is_typed { flag } else { flag.hide_short_help(true) }
 }
 

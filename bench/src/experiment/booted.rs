@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{self, Arm, Experiment, Patch};
+use super::contents::{Arm, Experiment, Patch};
 use super::source::At;
 use super::workload_inside::{DEFAULT_MARKER, WorkloadInside};
 use crate::experiment::measure::Measure;
-use crate::settings::{Settings, Supply, Value, choices};
+use crate::settings::{Settings, Supply, Value, choices, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::quantity::MemorySize;
 
@@ -21,7 +21,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 impl Experiment {
     pub(crate) fn has_kernels(&self) -> bool {
         let mut patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
-        patches.any(|patch| patch.boot("kernel").is_some()) || self.varies("kernel").is_some()
+        patches.any(|patch| patch.text("kernel").is_some()) || self.varies("kernel").is_some()
     }
 
     /// The place where `key` varies, if it does.
@@ -35,19 +35,19 @@ impl Experiment {
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
-        let varies = contents::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
+        let varies = table::BOOT.iter().filter_map(|row| Some((row.name, self.varies(row.name)?)));
         let of_arms = self.arms.iter().flat_map(|arm| arm.patch.said());
         let mut said = of_arms.chain(self.settings.said()).chain(varies);
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).boot("kernel").is_none();
+        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).text("kernel").is_none();
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(contents::WORKLOAD_INSIDE).is_some();
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).text(table::WORKLOAD_INSIDE).is_some();
         let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
@@ -75,7 +75,7 @@ impl Experiment {
     /// What `patch` says of the kernel, if its files are there.
     pub(super) fn boot<'a>(&self, patch: &'a Patch) -> Result<Boot<'a>> {
         let file = |key: &str| {
-            let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
+            let Some((path, at)) = patch.text(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
                 // Files that the experiment names are relative to the directory of its own.
                 Some(_) => file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path)),
@@ -86,14 +86,14 @@ impl Experiment {
         // An arm that the command line has added has none.
         let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = patch.boot(contents::CMDLINE);
-        let nopvspin = (patch.boot(contents::NOPVSPIN) == Some("true")).then_some("nopvspin");
+        let words = patch.text(table::CMDLINE);
+        let nopvspin = (patch.text(table::NOPVSPIN) == Some("true")).then_some("nopvspin");
         Ok(Boot {
             kernel,
             initrd: file("initrd")?,
             words: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            marker: patch.boot("marker"),
-            inside: patch.boot(contents::WORKLOAD_INSIDE),
+            marker: patch.text("marker"),
+            inside: patch.text(table::WORKLOAD_INSIDE),
         })
     }
 }
@@ -148,7 +148,7 @@ impl Boot<'_> {
                 Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
                 None => WorkloadInside::read(words).and_then(|it| it.put_into(&mut linux, guest.vcpus)),
             };
-            put.map_err(|message| Refused::new(contents::WORKLOAD_INSIDE, printable(&message)))?;
+            put.map_err(|message| Refused::new(table::WORKLOAD_INSIDE, printable(&message)))?;
         }
         // Unlike a lock's, paravirtual features are there unless they are hidden.
         guest.pv = settings.given("pv").is_none_or(Value::is_on);
@@ -258,20 +258,21 @@ mod tests {
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
         for (settings, arms, complaint) in [
-            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "k.toml:6:10: "),
+            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "k.toml:6:1: "),
             ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "none: No such file"),
             ("", "[[arm]]\nname = 'a'\nkernel = '.'\n", "is no file"),
             ("initrd = 'none'", TWO, "none: No such file"),
             (
                 "initrd = 'initrd'\nworkload-inside = 'run'",
                 TWO,
-                "k.toml:6:19: arm 'a': workload-inside: a RAM disk",
+                "k.toml:6:1: arm 'a': workload-inside: a RAM disk",
             ),
             (
                 "workload-inside = 'run --lock x'",
                 TWO,
-                "k.toml:5:19: arm 'a': workload-inside: --lock: unknown",
+                "k.toml:5:1: arm 'a': workload-inside: --lock: unknown",
             ),
+            ("workload-inside = 'bench'", TWO, "workload-inside: it begins with 'run'"),
             ("hold = '1us'", TWO, "k.toml:5:1: arm 'a': hold: this is for our own guest"),
             ("", &format!("[grid]\nthink = ['1us']\n{TWO}"), "think: this is for our own guest"),
             ("deschedule = 'holder,rate=5,for=1ms'", TWO, "it is not known what a vCPU"),
@@ -308,7 +309,7 @@ mod tests {
             (TWO, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
             (&pointed, "kernel", &here, "--set kernel: the points of this experiment set it"),
             (ARMS, "initrd", &here, "initrd: this is for arms that have a 'kernel'"),
-            (&of_all, "nopvspin", "yes", "--set nopvspin: 'nopvspin' must be true or false"),
+            (&of_all, "nopvspin", "yes", "--set nopvspin: 'yes' is neither true nor false"),
             (&of_all, "kernle", "x", "--set kernle: unknown setting 'kernle': did you mean 'kernel'?"),
             (&compared, "kernel", &here, "comparison 'b/a': of kernels, figures are compared"),
         ] {

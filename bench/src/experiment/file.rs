@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::contents::{self, Axis, Experiment, PointValues};
+use super::contents::{Axis, Experiment, PointValues};
 use super::reader::{Reader, stands_against};
 use super::schema::SCHEMA;
 use super::source::Source;
@@ -143,7 +143,7 @@ impl Experiment {
         for axis in varying {
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
             // Command lines are no conflict: both are used.
-            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != contents::CMDLINE;
+            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != table::CMDLINE;
             if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
@@ -170,7 +170,7 @@ pub(crate) fn summary(text: &str) -> String {
 pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let source = Source::read(path, "give a readable file")?;
     let tree = source.tree()?;
-    let settings = json!({ "properties": settings::schemas() });
+    let settings = json!({ "properties": settings::schemas(false) });
     let schema = json!({ "properties": { "format": {}, "settings": settings, "vm": {} } });
     let top = Reader::top(&source, &tree, &schema)?;
     let patch = top.table("settings")?.map(|table| table.settings()).transpose()?.unwrap_or_default();

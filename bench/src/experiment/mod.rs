@@ -22,6 +22,6 @@ mod tests;
 pub(crate) mod workload_inside;
 
 pub(crate) use booted::Boot;
-pub(crate) use contents::{Experiment, MOST_RETRIES, WORKLOAD_INSIDE, boots};
+pub(crate) use contents::{Experiment, MOST_RETRIES};
 pub(crate) use file::{read_guest_set, summary};
 pub(crate) use source::{BUILT_IN, Source};

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Command, FromArgMatches as _};
 use haltkick_vmm::Span;
 
-use super::contents::{self, Arm, Axis, Experiment, Patch, PointValues, Quick};
+use super::contents::{Arm, Axis, Experiment, PointValues, Quick};
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
@@ -153,10 +153,10 @@ impl Experiment {
         if let Some(twice) = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
             return Err(format!("{} stands there twice", twice.1));
         }
-        let key = contents::named(key)?;
-        values.iter().try_for_each(|value| Patch::default().set(key, value, None))?;
-        let instead_of = table::find(key).and_then(|setting| setting.instead_of);
-        let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
+        let setting = table::named(key)?;
+        let key = setting.name;
+        values.iter().try_for_each(|value| setting.read(value).map(drop))?;
+        let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
         self.is_set_by_none(&displaced)?;
         let is_displaced = |axis: &Axis| displaced.contains(&axis.key.as_str());
         if !varies && !self.axes.iter().any(is_displaced) {
@@ -178,7 +178,7 @@ impl Experiment {
         if self.points.iter().any(in_points) {
             return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }
-        let sets = |arm: &Arm, key: &str| key != contents::CMDLINE && arm.patch.place(key).is_some();
+        let sets = |arm: &Arm, key: &str| key != table::CMDLINE && arm.patch.place(key).is_some();
         match self.arms.iter().find(|arm| displaced.iter().any(|key| sets(arm, key))) {
             Some(arm) => {
                 Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name))

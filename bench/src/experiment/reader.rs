@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{self, Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Patch, PointValues, Quick, check_cells};
 use super::outline::{OutlineComparison, OutlineControl};
 use super::robust::POINTS;
 use super::source::{At, FORMAT, Source};
@@ -169,24 +169,18 @@ impl<'a> Reader<'a> {
         tables.into_iter().map(below).collect()
     }
 
-    /// All keys that are settings, and those of [`contents::BOOT`], which boot a kernel.
+    /// All keys that are settings.
     pub(super) fn settings(&self) -> Result<Patch> {
         let mut patch = Patch::default();
         for (key, key_at, node) in self.entries() {
-            let setting = table::find(key);
-            if setting.is_none() && !boots(key) {
-                continue;
-            }
-            let value = self.value(key, node)?;
-            let other = setting.and_then(|setting| setting.instead_of);
-            if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
+            let Some(setting) = table::find(key) else { continue };
+            let value = self.scalar(node)?;
+            if let Some(other) = setting.instead_of.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
-            let (at, about) =
-                if boots(key) { (node.span(), String::new()) } else { (key_at, format!("{key}: ")) };
             patch
-                .set(key, &value, Some(at))
-                .map_err(|error| self.complain(&node.span(), format!("{about}{error}")))?;
+                .set(key, &value, Some(key_at))
+                .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
         }
         Ok(patch)
     }
@@ -205,17 +199,6 @@ impl<'a> Reader<'a> {
         Ok(vm)
     }
 
-    /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
-    fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
-        let what = if key == contents::NOPVSPIN { "true or false" } else { "a text in quotes" };
-        match node.get_ref() {
-            _ if !boots(key) => self.scalar(node),
-            DeValue::Boolean(flag) if key == contents::NOPVSPIN => Ok(flag.to_string()),
-            DeValue::String(text) if key != contents::NOPVSPIN => Ok(text.clone().into_owned()),
-            _ => Err(self.complain(&node.span(), format!("'{key}' must be {what}"))),
-        }
-    }
-
     pub(super) fn axes(&self) -> Result<Vec<Axis>> {
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
@@ -227,7 +210,7 @@ impl<'a> Reader<'a> {
         check_cells(values.len()).map_err(|error| self.complain(at, error))?;
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
-            let value = self.value(key, node)?;
+            let value = self.scalar(node)?;
             let read = Patch::default().set(key, &value, None);
             read.map_err(|error| self.complain(&node.span(), error))?;
             if axis.values.iter().any(|(known, _)| *known == value) {
@@ -240,8 +223,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn point(&self) -> Result<PointValues> {
         self.settings()?;
-        let values =
-            self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
+        let values = self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.scalar(node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
     }
 
@@ -294,7 +276,7 @@ impl<'a> Reader<'a> {
         let mut setting = vec![];
         for axis in axes {
             let Some(node) = self.get(&axis.key) else { continue };
-            let value = self.value(&axis.key, node)?;
+            let value = self.scalar(node)?;
             if !axis.values.iter().any(|(known, _)| *known == value) {
                 let message = format!(
                     "{} = {value} is in no [grid] or [[point]], so that there is no such cell",
@@ -327,7 +309,7 @@ pub(super) fn stands_against(key: &str, other: &str) -> String {
     format!("{key} stands against {other}: both say how many {thing} there are")
 }
 
-/// The text of a number or of a text in quotes.
+/// The text of a number, of what is true or false, or of a text in quotes.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.clone().into_owned()),
@@ -339,6 +321,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
             }
         }
         DeValue::Float(float) => Some(float.as_str().replace('_', "")),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ use super::measure::Measure;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
 use crate::settings::schemas as settings;
+use crate::settings::table::CMDLINE;
 
 pub(crate) fn schema() -> Json {
     json!({
@@ -49,9 +50,9 @@ fn top() -> Map<String, Json> {
         "trial-blocks": blocks("Blocks per trial, where verdicts are counted over many trials"),
         "without-ideal": flag("Run no lock-free cells: there is no efficiency then"),
         "lock-costs": flag("Report the cost of each lock without contention"),
-        "settings": table("Settings of every cell", with_boot(settings()), &[]),
+        "settings": table("Settings of every cell", settings(true), &[]),
         "point": {
-            "type": "array", "items": table("Settings that vary together", with_boot(settings()), &[]),
+            "type": "array", "items": table("Settings that vary together", settings(true), &[]),
             "description": "Each is one combination of settings",
         },
         "grid": table("Settings that vary independently: every combination is run", grid(), &[]),
@@ -72,9 +73,8 @@ fn top() -> Map<String, Json> {
 }
 
 fn arm() -> Json {
-    let only =
-        table("Values of what varies at which this arm is run; without it, all", with_boot(settings()), &[]);
-    let mut keys = with_boot(settings());
+    let only = table("Values of what varies at which this arm is run; without it, all", settings(true), &[]);
+    let mut keys = settings(true);
     keys.extend(object(json!({ "name": text("Name in tables"), "only": only })));
     table("One of the things to compare: what makes it different", keys, &["name"])
 }
@@ -93,7 +93,7 @@ fn comparison() -> Json {
 }
 
 fn control() -> Json {
-    let mut keys = with_boot(settings());
+    let mut keys = settings(true);
     keys.insert("arm".into(), text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &["arm"])
 }
@@ -146,7 +146,7 @@ fn object(keys: Json) -> Map<String, Json> {
 }
 
 fn quick() -> Json {
-    let mut keys = settings();
+    let mut keys = settings(false);
     keys.extend(object(json!({
         "blocks": blocks("Passes over all cells"),
         // Which keys and values there are is said by the file's own grid.
@@ -169,25 +169,12 @@ fn robust() -> Map<String, Json> {
     }))
 }
 
-/// With what boots a kernel: [`contents::BOOT`].
-fn with_boot(mut keys: Map<String, Json>) -> Map<String, Json> {
-    keys.extend(object(json!({
-        "kernel": text("Boot this kernel instead of our own guest; relative to this file"),
-        "initrd": text("Its initial RAM disk; relative to this file"),
-        (contents::CMDLINE): text("Words for its command line; those of [settings] come first, then the grid's, then the arm's"),
-        (contents::NOPVSPIN): flag("Whether the kernel is told not to use paravirtual spin locks"),
-        "marker": text("A piece of a line of its console that says: user space is there [default: Run /]"),
-        (contents::WORKLOAD_INSIDE): text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
-    })));
-    keys
-}
-
 fn grid() -> Map<String, Json> {
     let list = |schema| json!({ "type": "array", "minItems": 1, "uniqueItems": true, "items": schema });
-    let keys = with_boot(settings()).into_iter();
+    let keys = settings(true).into_iter();
     let mut grid: Map<String, Json> = keys.map(|(key, schema)| (key, list(schema))).collect();
     // No words for a command line are a choice.
-    grid[contents::CMDLINE]["items"]["minLength"] = 0.into();
+    grid[CMDLINE]["items"]["minLength"] = 0.into();
     grid
 }
 

@@ -45,7 +45,7 @@ impl FromArgMatches for Settings {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         let refuse = |message: String| Error::raw(ErrorKind::ValueValidation, format!("{message}\n"));
-        for setting in table::named_rows() {
+        for setting in table::named_rows().filter(|row| !table::boots(row.name)) {
             // Each flag gives one guest of several.
             if let Some(given) = matches.get_many::<String>(setting.name) {
                 let given: Vec<&str> = given.map(String::as_str).collect();

@@ -83,15 +83,17 @@ impl Settings {
         self.values.remove(name);
     }
 
-    /// `self` where it says something, `below` elsewhere.
+    /// `self` where it says something, `below` elsewhere; but of the words for a command line both, those of `below` first.
     pub(crate) fn over(mut self, below: &Self) -> Self {
-        for setting in table::all() {
+        for (setting, value) in below.all_given() {
             let says = |name: &str| self.values.contains_key(name);
-            if !says(setting.name)
-                && !setting.instead_of.is_some_and(says)
-                && let Some(value) = below.values.get(setting.name)
-            {
-                self.values.insert(setting.name, value.clone());
+            let words = self.values.get(setting.name).filter(|_| matches!(setting.kind, Kind::Words));
+            if let Some(words) = words {
+                let both: Vec<&str> = [value.text(), words].into_iter().filter(|it| !it.is_empty()).collect();
+                let both = both.join(" ");
+                self.values.insert(setting.name, both);
+            } else if !says(setting.name) && !setting.instead_of.is_some_and(says) {
+                self.values.insert(setting.name, value.to_string());
             }
         }
         self

@@ -50,7 +50,13 @@ impl Setting {
 
     fn read_alone(&self, text: &str) -> Result<String, String> {
         Ok(match &self.kind {
-            Kind::Name => text.into(),
+            Kind::Name | Kind::Words => text.into(),
+            Kind::Text if text.is_empty() => return Err("an empty text names nothing".into()),
+            Kind::Text => text.into(),
+            Kind::Flag if text.parse::<bool>().is_err() => {
+                return Err(format!("'{text}' is neither true nor false"));
+            }
+            Kind::Flag => text.into(),
             Kind::Word(words) => {
                 let words = words.offered();
                 if !words.iter().any(|word| word.matches(text, false)) {
@@ -85,9 +91,10 @@ impl Setting {
     }
 }
 
-/// Every setting as a key of a file, with its help and what may stand there.
-pub(crate) fn schemas() -> Map<String, Json> {
-    table::named_rows().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
+/// Every setting, and what boots a kernel if those are `with_boot`, as a key of a file, with its help and what may stand there.
+pub(crate) fn schemas(with_boot: bool) -> Map<String, Json> {
+    let rows = table::named_rows().filter(|row| with_boot || !table::boots(row.name));
+    rows.map(|setting| (setting.name.to_owned(), setting.schema())).collect()
 }
 
 impl Setting {
@@ -95,6 +102,8 @@ impl Setting {
     fn schema(&self) -> Json {
         let mut schema = match &self.kind {
             Kind::Name => text("."),
+            Kind::Text | Kind::Words => json!({ "type": "string", "minLength": 1 }),
+            Kind::Flag => json!({ "type": "boolean" }),
             Kind::Word(words) => {
                 let words = words.offered();
                 let names: Vec<&str> = words.iter().flat_map(|word| word.get_name_and_aliases()).collect();

@@ -45,6 +45,10 @@ pub(crate) struct Setting {
 pub(crate) enum Kind {
     /// A name, known to the image or not.
     Name,
+    Text,
+    /// Words for a command line, perhaps none. Those of several places are used one after the other.
+    Words,
+    Flag,
     Word(&'static dyn Offer),
     Number,
     LargeNumber,
@@ -207,6 +211,11 @@ setters! {
 
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
+}
+
+/// What a kernel boots with. Its records tell it by themselves.
+pub(super) const fn boot(name: &'static str, kind: Kind, help: &'static str) -> Setting {
+    other(name, "TEXT", kind, help).linux(Linux::Used).unrecorded("records of kernels tell it")
 }
 
 pub(super) const fn word(

@@ -16,7 +16,7 @@ use super::choices::{
     SCHEDULERS, SHARES, STAMPS, SWITCH,
 };
 use super::pause_loops::PauseLoops;
-use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
+use super::row::{Kind, Linux, Setting, boot, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use crate::text::quantity::MemorySize;
 
@@ -29,6 +29,38 @@ pub(crate) static TABLE: &[(&str, &[Setting])] = &[
     ("Workload", WORKLOAD),
     ("Several guests", SEVERAL_GUESTS),
 ];
+
+/// What boots a kernel instead of our own guest: keys of experiment files, which stand wherever settings do.
+pub(crate) static BOOT: &[Setting] = &[
+    boot("kernel", Kind::Text, "Boot this kernel instead of our own guest; relative to this file"),
+    boot("initrd", Kind::Text, "Its initial RAM disk; relative to this file"),
+    boot(
+        CMDLINE,
+        Kind::Words,
+        "Words for its command line; those of [settings] come first, then the grid's, then the arm's",
+    ),
+    boot(NOPVSPIN, Kind::Flag, "Whether the kernel is told not to use paravirtual spin locks"),
+    boot(
+        "marker",
+        Kind::Text,
+        "A piece of a line of its console that says: user space is there [default: Run /]",
+    ),
+    boot(
+        WORKLOAD_INSIDE,
+        Kind::Text,
+        "Run this workload on it, `run` and settings of that, and make a RAM disk for it",
+    ),
+];
+
+pub(crate) const CMDLINE: &str = "cmdline";
+pub(crate) const NOPVSPIN: &str = "nopvspin";
+/// What this program runs inside, instead of an initial RAM disk.
+pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
+
+/// Whether `key` boots a kernel, rather than being a setting of a run.
+pub(crate) fn boots(key: &str) -> bool {
+    BOOT.iter().any(|row| row.name == key)
+}
 
 /// Longest work in or between sections that still makes sense with a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
@@ -630,7 +662,7 @@ pub(crate) fn engine(engine: &Engine) -> &'static str {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
-    TABLE.iter().flat_map(|(_, rows)| rows.iter())
+    BOOT.iter().chain(TABLE.iter().flat_map(|(_, rows)| rows.iter()))
 }
 
 /// Rows that users name.

@@ -8,7 +8,9 @@ use crate::settings::row::Apply;
 fn every_value_is_written_as_it_is_read() {
     for setting in all() {
         let examples: &[&str] = match &setting.kind {
-            Kind::Name => &["ticket"],
+            Kind::Name | Kind::Text => &["ticket"],
+            Kind::Words => &["", "quiet x=1"],
+            Kind::Flag => &["true", "false"],
             Kind::Word(words) => &[words.offered()[0].get_name().to_owned().leak()],
             Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
             Kind::Time => &["0s", "1.5ms", "60s"],
@@ -83,6 +85,8 @@ fn what_cannot_be_read_is_refused_with_what_to_write() {
         ("deschedule", "holder,prob=2", "'2' is no number above 0 and at most 1"),
         ("deschedule", "holder,for=5", "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
         ("deschedule", "holder,rate=1,prob=1", "'prob=1' says a second time how often"),
+        ("kernel", "", "an empty text names nothing"),
+        ("nopvspin", "yes", "'yes' is neither true nor false"),
         ("ple", "4096", "write gap=N, window=N or target=WHICH"),
         ("ple", "gap=0", "out of range"),
         ("ple", "widow=1", "did you mean 'window'?"),
