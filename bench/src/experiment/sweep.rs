@@ -105,18 +105,15 @@ impl Sweep<'_> {
         let same = |key: &str, other: &str| {
             key == other || table::find(key).is_some_and(|setting| setting.instead_of == Some(other))
         };
-        for (i, vary) in self.vary.iter().enumerate() {
-            if let Some(other) = self.vary[..i].iter().find(|other| same(other.key, vary.key)) {
-                let (key, other) = (vary.key, other.key);
-                return Err(Failure::usage(format!("--vary {key}: --vary {other} says that already")));
+        // Command lines are no conflict: both are used.
+        let given = self.settings.all_given().filter(|(setting, _)| setting.name != CMDLINE);
+        let mut said: Vec<(&str, String)> =
+            given.map(|(it, _)| (it.name, format!("--{}", it.flag.unwrap_or(it.name)))).collect();
+        for Vary { key, .. } in self.vary {
+            if let Some((_, flag)) = said.iter().find(|(other, _)| same(other, key)) {
+                return Err(Failure::usage(format!("--vary {key}: {flag} says the same: leave one out")));
             }
-            // Command lines are no conflict: both are used.
-            let mut given = self.settings.all_given().filter(|(setting, _)| setting.name != CMDLINE);
-            if let Some((setting, _)) = given.find(|(setting, _)| same(setting.name, vary.key)) {
-                let (key, flag) = (vary.key, setting.flag.unwrap_or(setting.name));
-                let what = format!("--vary {key}: --{flag} says the same for all cells: leave one out");
-                return Err(Failure::usage(what));
-            }
+            said.push((*key, format!("--vary {key}")));
         }
         if self.has_kernels() && self.baseline.is_some() && self.of.is_empty() {
             return Err(Failure::usage(

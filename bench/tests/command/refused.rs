@@ -103,8 +103,8 @@ sweep --vary kernel={DIR}/one,{DIR}/a,b => {DIR}/a,b has a comma in its name
 sweep --vary cmdline=a,b => cmdline: a semicolon separates values
 sweep --vary 'cmdline=a;b' => this is for arms that have a 'kernel'
 sweep --vary kernel=, => kernel has no values
-sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says that already
-sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says that already
+sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says the same
+sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says the same
 sweep --vary ratio=1,2 --vcpus 4 => --vary ratio: --vcpus says the same
 sweep --vary window=1s,2s --duration 1s => --vary window: --duration says the same
 sweep --vary kernel=a,b --kernel c --compare --of figure:x => --vary kernel: --kernel says the same
