@@ -27,9 +27,6 @@ pub(crate) use read::{schemas, seed};
 pub(crate) use resolve::{layouts, simulated_for};
 pub(crate) use row::{Kind, Setting};
 
-#[cfg(test)]
-pub(crate) use row::InRecord;
-
 /// Ends the name of a lock whose paravirtual form is meant.
 const WITH_PV: &str = "+pv";
 

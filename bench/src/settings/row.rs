@@ -36,7 +36,8 @@ pub(crate) struct Setting {
     /// Flags of the workloads that have such a thing; none: all have it.
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
-    pub(crate) in_record: InRecord,
+    /// Its name among the record's `settings`, and its value there; `None`: another field tells of it, or none, as a test says.
+    pub(crate) in_record: Option<(&'static str, Told)>,
     /// The meaning of the record's value, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,
 }
@@ -97,15 +98,6 @@ pub(crate) enum Apply {
 
 pub(crate) type Told = fn(OurGuest<'_>) -> Known<Json>;
 
-pub(crate) enum InRecord {
-    /// Among its `settings` under this name, with this value.
-    As(&'static str, Told),
-    /// In the field with this path, which tells of others, too, or of what came of them.
-    At(#[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))] &'static str),
-    /// Nowhere, for this reason.
-    No(#[cfg_attr(not(test), expect(dead_code, reason = "as above"))] &'static str),
-}
-
 pub(crate) fn told(value: impl Into<Json>) -> Known<Json> {
     Ok(value.into())
 }
@@ -154,7 +146,7 @@ impl Setting {
         let library = Run::default();
         let told = match (self.default, &self.apply, &self.in_record) {
             (Some(written), ..) => return Some(written.into()),
-            (None, Apply::Run(_) | Apply::Ours(_), InRecord::As(_, told)) => told(library.our(0)).ok()?,
+            (None, Apply::Run(_) | Apply::Ours(_), Some((_, told))) => told(library.our(0)).ok()?,
             _ => return None,
         };
         Some(match (&self.kind, told) {
@@ -201,21 +193,17 @@ setters! {
     fn sets_run(apply: fn(&mut Run, Value<'_>)) { apply = Apply::Run(apply) }
     fn sets_ours(apply: fn(&mut Ours, Value<'_>)) { apply = Apply::Ours(apply) }
     /// Its name and value among the record's `settings`.
-    fn recorded_as(name: &'static str, value: Told) { in_record = InRecord::As(name, value) }
+    fn recorded_as(name: &'static str, value: Told) { in_record = Some((name, value)) }
     fn about(words: &'static str) { about = Some(words) }
-    /// The path of the record's field that tells of it.
-    fn recorded(path: &'static str) { in_record = InRecord::At(path) }
-    /// No field of the record tells of it, for this reason.
-    fn unrecorded(reason: &'static str) { in_record = InRecord::No(reason) }
 }
 
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
 }
 
-/// What a kernel boots with. Its records tell it by themselves.
+/// What a kernel boots with.
 pub(super) const fn boot(name: &'static str, kind: Kind, help: &'static str) -> Setting {
-    other(name, "TEXT", kind, help).linux(Linux::Used).unrecorded("records of kernels tell it")
+    other(name, "TEXT", kind, help).linux(Linux::Used)
 }
 
 pub(super) const fn word(
@@ -256,7 +244,7 @@ pub(super) const fn other(name: &'static str, unit: &'static str, kind: Kind, he
         linux: Linux::Refused,
         workloads: WorkloadFlags::NONE,
         apply: Apply::Combined,
-        in_record: InRecord::No(""),
+        in_record: None,
         about: None,
     }
 }

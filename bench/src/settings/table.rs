@@ -129,8 +129,7 @@ const MACHINE: &[Setting] = &[
     }),
     word("ring", "RING", "Privilege ring of the guest; auto on a simulated machine: 0", &RINGS)
         .default("auto")
-        .sets_run(|run, value| run.ring = value.among(&RINGS))
-        .recorded("settings.ring"),
+        .sets_run(|run, value| run.ring = value.among(&RINGS)),
     word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
         .typed("Which scheduler preempts the vCPUs: --sched host")
         .linux(Linux::Used)
@@ -254,9 +253,7 @@ const LOCK: &[Setting] = &[
     .default("qspinlock")
     .of_guest()
     .recorded_as("lock", |it| told(it.ours.lock.clone())),
-    name("layout", "Layout of the lock's queue, where it has several")
-        .default_in_help("its first")
-        .recorded("settings.lock"),
+    name("layout", "Layout of the lock's queue, where it has several").default_in_help("its first"),
     switch(
         "pv",
         "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a \
@@ -292,8 +289,7 @@ const LOCK: &[Setting] = &[
         &PV_BACKENDS,
     )
     .default("auto")
-    .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS))
-    .recorded("settings.pv_backend"),
+    .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS)),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_in_help("the host's")
         .lasting(Duration::ZERO..=Duration::from_secs(4))
@@ -307,8 +303,7 @@ const LOCK: &[Setting] = &[
         &FLAG_WRITERS,
     )
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
-    .behind("preempted-hint")
-    .recorded("settings.preempted_flag"),
+    .behind("preempted-hint"),
     other(
         "spin-threshold",
         "TIME|linux",
@@ -371,8 +366,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("64MiB")
     .linux(Linux::Used)
-    .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes)
-    .recorded("settings.memory_bytes"),
+    .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes),
     time(
         "work",
         "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is \
@@ -388,8 +382,7 @@ const WORKLOAD: &[Setting] = &[
     number("each", "Fixed amount of work instead of a window: operations of each vCPU [workloads line-*]")
         .within(1..=u32::MAX as u64)
         .of_guest()
-        .only_in(WorkloadFlags::HAS_WORK_FOR_EACH)
-        .recorded("settings.work_sections"),
+        .only_in(WorkloadFlags::HAS_WORK_FOR_EACH),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
@@ -549,8 +542,7 @@ const WORKLOAD: &[Setting] = &[
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
-        .sets_run(|run, value| run.pmu = value.is_on())
-        .recorded("pmu_*"),
+        .sets_run(|run, value| run.pmu = value.is_on()),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .sets_run(|run, value| run.live = value.is_on())
         .recorded_as("live", |it| told(it.run.live)),
@@ -573,8 +565,7 @@ const MEASURING: &[Setting] = &[
     .linux(Linux::Used)
     .recorded_as("window_ns", |it| told(ns(it.run.window))),
     number("min-turns", "Turns of every vCPU in the window at least")
-        .behind("window")
-        .recorded("settings.window_ns"),
+        .behind("window"),
     other(
         "min-sections",
         "N",
@@ -592,13 +583,11 @@ const MEASURING: &[Setting] = &[
         "After the window, wait until every vCPU has left, and fail if one never does: on or off",
     )
     .default("off")
-    .sets_run(|run, value| run.drain = value.is_on())
-    .unrecorded("a run that it ends has no record"),
+    .sets_run(|run, value| run.drain = value.is_on()),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_in_help("from ratio and slice")
         .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)
-        .sets_run(|run, value| run.watchdog = Some(value.time()))
-        .unrecorded("a run that it ends has no record"),
+        .sets_run(|run, value| run.watchdog = Some(value.time())),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
         .default("1")
         .of_guest()
@@ -620,8 +609,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
         .default_in_help("1")
         .within(1..=26)
-        .instead_of("vm")
-        .recorded("settings.guest"),
+        .instead_of("vm"),
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
