@@ -1,5 +1,6 @@
 //! Contents of an experiment file, once it is read: bounds of keys, and all that is set. The schema has the keys.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use haltkick_vmm::{Entry, FILE_PREFIX, Span};
@@ -59,7 +60,7 @@ pub(crate) struct Experiment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
-    pub(super) places: Vec<(String, Option<At>)>,
+    pub(super) places: BTreeMap<String, Option<At>>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,26 +126,20 @@ impl Patch {
     /// Sets one setting and remembers where; without a place it came from the command line.
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
         self.settings.set(key, value)?;
-        self.note(key, at);
+        self.places.insert(key.into(), at);
         Ok(())
-    }
-
-    fn note(&mut self, key: &str, at: Option<At>) {
-        self.places.retain(|(known, _)| known != key);
-        self.places.push((key.into(), at));
     }
 
     /// The place where `key` was given, if it was: `Some(None)` is the command line.
     pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
-        self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
+        self.places.get(key).map(Option::as_ref)
     }
 
     /// `self` where it says something, `below` elsewhere, as [`Settings::over`] has it.
     pub(super) fn over(&self, below: &Self) -> Self {
-        let mut both = below.clone();
-        both.settings = self.settings.clone().over(&below.settings);
-        self.places.iter().for_each(|(key, at)| both.note(key, at.clone()));
-        both
+        let mut places = below.places.clone();
+        places.extend(self.places.clone());
+        Self { settings: self.settings.clone().over(&below.settings), places }
     }
 
     /// The text of a setting, if it is given.
@@ -166,22 +161,18 @@ impl Experiment {
         let each =
             varying.flat_map(|axis| axis.values.into_iter().map(move |it| vec![(axis.key.clone(), it.0)]));
         let grid: Vec<Vec<(String, String)>> = std::iter::once(vec![]).chain(each).collect();
-        let of_arm = |arm: &Arm| {
-            let mut all = vec![arm.name.clone()];
-            for setting in &grid {
-                let settings = self.patch_of(arm, setting).settings;
-                let guests = settings.guests();
-                let name = |index: usize| {
-                    let name = guests.get(index).and_then(|vm| vm.name.clone());
-                    beside(&arm.name, &name.unwrap_or_else(|| default_name(index)))
-                };
-                let new = (1..guests.len()).map(name).filter(|name| !all.contains(name));
-                let new: Vec<String> = new.collect();
-                all.extend(new);
+        let mut all = vec![];
+        for arm in &self.arms {
+            let (first, guests) = (all.len(), |at: &Vec<_>| self.patch_of(arm, at).settings.guests());
+            all.push(arm.name.clone());
+            for (index, vm) in grid.iter().flat_map(|at| guests(at).into_iter().enumerate().skip(1)) {
+                let name = beside(&arm.name, &vm.name.unwrap_or_else(|| default_name(index)));
+                if !all[first..].contains(&name) {
+                    all.push(name);
+                }
             }
-            all
-        };
-        self.arms.iter().flat_map(of_arm).collect()
+        }
+        all
     }
 
     /// Refuses more cells than an experiment may have. Counts them: none is made.

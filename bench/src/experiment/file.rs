@@ -143,7 +143,7 @@ impl Experiment {
         for axis in varying {
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
             // Command lines are no conflict: both are used.
-            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != table::CMDLINE;
+            let is_set = |(key, _): &(&String, _)| same(key, &axis.key) && *key != table::CMDLINE;
             if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =

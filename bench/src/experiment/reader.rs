@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
     pub(super) fn arm(&self) -> Result<Arm> {
         let name = self.required_text("name")?;
         let mut patch = self.settings()?;
-        patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
+        patch.places.insert("name".into(), self.get("name").map(Spanned::span));
         Ok(Arm { name, patch, only: vec![] })
     }
 

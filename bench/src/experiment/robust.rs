@@ -49,7 +49,7 @@ impl Experiment {
             let machine = given(KEY).ok_or(if of_file { in_file } else { "--set machine=NAME" })?;
             self.axes.insert(0, Axis { key: KEY.into(), values: vec![(machine, None)] });
             self.settings.settings.forget(KEY);
-            self.settings.places.retain(|(key, _)| key != KEY);
+            self.settings.places.remove(KEY);
         }
         let like = |(machine, place): &(String, Option<_>)| {
             let others =

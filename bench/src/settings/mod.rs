@@ -53,8 +53,6 @@ pub(crate) struct Settings {
 pub(crate) struct Vm {
     pub(crate) name: Option<String>,
     pub(crate) settings: Settings,
-    /// As they were written.
-    pairs: Vec<(String, String)>,
 }
 
 impl Settings {
@@ -187,8 +185,9 @@ impl fmt::Display for Value<'_> {
 
 impl fmt::Display for Vm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs: Vec<String> = self.pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        f.write_str(&pairs.join(","))
+        let name = self.name.iter().map(|name| format!("name={name}"));
+        let settings = self.settings.all_given().map(|(setting, value)| format!("{}={value}", setting.name));
+        f.write_str(&name.chain(settings).collect::<Vec<_>>().join(","))
     }
 }
 

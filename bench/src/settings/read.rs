@@ -168,7 +168,6 @@ impl Vm {
             }
             self.settings.set(key, value)?;
         }
-        self.pairs.push((key.into(), value.into()));
         Ok(())
     }
 }
