@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         let range = bound("minimum").unwrap_or(0)..=bound("maximum").unwrap_or(u64::from(u32::MAX));
         let what = format!("a whole number from {} to {}", range.start(), range.end());
         self.read(key, &what, |value| {
-            let number = value.as_integer().and_then(|_| scalar(value)?.parse().ok());
+            let number = value.as_integer().and_then(|_| scalar(value)?.parse::<u64>().ok());
             u32::try_from(number.filter(|number| range.contains(number))?).ok()
         })
     }
