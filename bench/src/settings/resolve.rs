@@ -1,10 +1,10 @@
 //! From settings to a cell that can exist here: what depends on several settings, on the image's names, on this host's CPUs.
 //! All that a setting decides by itself stands in the table.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Ring, Run, Sched,
     Span, System, WorkloadFlags,
@@ -148,18 +148,10 @@ impl Settings {
         refuse(setting.qualifies.unwrap_or(setting.name), format!("{strange}: use {others}"))
     }
 
-    /// Sets the properties that a simulated machine decides, and the default length of its run.
+    /// Sets the rate that a simulated machine decides, and refuses a run that takes too long there.
     fn finish_simulated(&self, run: &mut Run) -> Result<(), Refused> {
         let Some(machine) = run.engine.machine() else { return Ok(()) };
         run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
-        if self.given("window").is_none() {
-            // Fixed work takes as long as it does; a lock that needs four times as long is cut off.
-            let work = self.time("work").unwrap_or_default() * 4;
-            run.window = SIMULATED_WINDOW.max(work).max(self.turns(run));
-        }
-        if self.given("warmup").is_none() {
-            run.warmup = SIMULATED_WARMUP;
-        }
         let takes = simulated_for(run);
         if takes > LONGEST_SIMULATION {
             let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
@@ -195,42 +187,41 @@ impl Settings {
     }
 
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
-        let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.shape.work().is_some());
-        let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
-        let window = match self.time("window") {
-            Some(given) => given.max(self.turns(run)),
-            None => rounds::whole(window.max(self.turns(run)), rounds::period(run)),
+        let (warmup, window) = if run.engine.is_simulated() {
+            // Fixed work takes as long as it does; a lock that needs four times as long is cut off.
+            (SIMULATED_WARMUP, SIMULATED_WINDOW.max(self.time("work").unwrap_or_default() * 4))
+        } else {
+            let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
+            ((rounds::round(run) * 2).max(SHORTEST_WARMUP), window)
         };
+        let is_whole = self.given("window").is_none() && !run.engine.is_simulated();
+        let window = self.time("window").unwrap_or(window).max(self.turns(run));
+        let window = if is_whole { rounds::whole(window, rounds::period(run)) } else { window };
         if window < SHORTEST_WINDOW {
             return refuse("window", "the window is too short to count in: 1ms at least");
         }
-        Ok((warmup, window))
+        Ok((self.time("warmup").unwrap_or(warmup), window))
     }
 
     fn engine(&self) -> Result<Engine, Refused> {
         let engine = self.given("engine").map_or("kvm", Value::text);
-        if self.given("machine").is_some() && engine != "sim" {
-            return refuse("machine", "only engine sim simulates a machine: use engine sim");
-        }
-        Ok(match engine {
-            "kvm" => Engine::Kvm,
-            "threads" => Engine::Threads,
-            "sim" => Engine::Sim(Arc::new(self.machine()?)),
-            "qemu-kvm" => Engine::Qemu(Accelerator::Kvm),
-            "qemu" if std::path::Path::new("/dev/kvm").exists() => Engine::Qemu(Accelerator::Kvm),
-            "qemu" | "qemu-tcg" => Engine::Qemu(Accelerator::Tcg),
-            other => unreachable!("{other} is no word for an engine"),
+        Ok(match (engine, self.given("machine").map(Value::text)) {
+            ("sim", Some(name)) => Engine::Sim(Arc::new(machines::find(name).map_err(refused("machine"))?)),
+            ("sim", None) => {
+                let advice = "name one of `haltkick list machines`, or a file";
+                return refuse("machine", format!("engine sim simulates a machine: {advice}"));
+            }
+            (_, Some(_)) => {
+                return refuse("machine", "only engine sim simulates a machine: use engine sim");
+            }
+            ("kvm", None) => Engine::Kvm,
+            ("threads", None) => Engine::Threads,
+            ("qemu-kvm", None) => Engine::Qemu(Accelerator::Kvm),
+            ("qemu", None) if Path::new("/dev/kvm").exists() => Engine::Qemu(Accelerator::Kvm),
+            ("qemu" | "qemu-tcg", None) => Engine::Qemu(Accelerator::Tcg),
+            (other, None) => unreachable!("{other} is no word for an engine"),
         })
-    }
-
-    /// The machine of engine sim: a built-in one, or that of a file.
-    fn machine(&self) -> Result<Machine, Refused> {
-        let Some(name) = self.given("machine").map(Value::text) else {
-            let advice = "name one of `haltkick list machines`, or a file";
-            return refuse("machine", format!("engine sim simulates a machine: {advice}"));
-        };
-        machines::find(name).map_err(refused("machine"))
     }
 
     /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
