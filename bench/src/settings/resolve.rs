@@ -63,7 +63,7 @@ impl Settings {
             run.host = Some(Arc::new(machines::find_host(name).map_err(refused("host"))?));
         }
         (run.warmup, run.window) = common.times(&run)?;
-        common.finish_simulated(&mut run)?;
+        finish_simulated(&mut run)?;
         if let Some(path) = common.given("schedule").map(Value::text) {
             run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refused("schedule"))?));
         }
@@ -146,20 +146,6 @@ impl Settings {
             Some(_) => format!("what stands behind the slash is nothing for workload '{name}'"),
         };
         refuse(setting.qualifies.unwrap_or(setting.name), format!("{strange}: use {others}"))
-    }
-
-    /// Sets the rate that a simulated machine decides, and refuses a run that takes too long there.
-    fn finish_simulated(&self, run: &mut Run) -> Result<(), Refused> {
-        let Some(machine) = run.engine.machine() else { return Ok(()) };
-        run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
-        let takes = simulated_for(run);
-        if takes > LONGEST_SIMULATION {
-            let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
-            let hours = takes.as_secs().div_ceil(3600);
-            let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
-            return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
-        }
-        Ok(())
     }
 
     /// Sets properties of sections that depend on another setting.
@@ -312,6 +298,20 @@ impl Settings {
     fn time(&self, name: &str) -> Option<Duration> {
         self.given(name).map(Value::time)
     }
+}
+
+/// Sets the rate that a simulated machine decides, and refuses a run that takes too long there.
+fn finish_simulated(run: &mut Run) -> Result<(), Refused> {
+    let Some(machine) = run.engine.machine() else { return Ok(()) };
+    run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
+    let takes = simulated_for(run);
+    if takes > LONGEST_SIMULATION {
+        let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
+        let hours = takes.as_secs().div_ceil(3600);
+        let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
+        return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
+    }
+    Ok(())
 }
 
 fn refuse<T>(about: &'static str, message: impl Into<String>) -> Result<T, Refused> {
