@@ -177,18 +177,19 @@ mod tests {
         Experiment::parse(Source { origin, text: format!("format = 1\nname = 'k'\ntitle = 'K'\n{rest}") })
     }
 
-    fn plan(directory: &Scratch, rest: &str) -> Result<Plan> {
-        planned(&parsed(directory, rest)?)
+    /// The plan of these lines, after these changes by the command line.
+    fn applied(directory: &Scratch, rest: &str, sets: &[(&str, &str)]) -> Result<Plan> {
+        let mut experiment = parsed(directory, rest)?;
+        experiment.apply(&overrides(sets))?;
+        planned(&experiment)
     }
 
     fn complaint(planned: Result<Plan>) -> String {
         planned.map(|plan| plan.cells().count()).unwrap_err().message
     }
 
-    const TWO: &str = "[[arm]]\nname = 'a'\nkernel = 'old'\n[[arm]]\nname = 'b'\nkernel = 'new'\n";
     /// Two arms with the kernel that is set elsewhere.
     const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";
-    const COMPARE: &str = "[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
 
     /// Each cell in a line: its guest's files, words, marker, form, vCPUs, MiB and limit.
     fn told(plan: &Plan) -> Vec<String> {
@@ -229,19 +230,20 @@ mod tests {
             "a_kernel-new_cmdline-i-0-1~2_nopvspin-true_control: new 'quiet i=0-1 x nopvspin' 'Run /' pv=true 1 256 600",
         ];
         let directory = directory("boot-over");
-        let found = [&of_all[..], varied].map(|rest| told(&plan(&directory, rest).unwrap()));
+        let found = [&of_all[..], varied].map(|rest| told(&applied(&directory, rest, &[]).unwrap()));
         assert_eq!(found.concat(), expected);
     }
 
     #[test]
     fn arms_may_be_workloads_inside_one_kernel() {
         let directory = directory("boot-inside");
-        let plan = plan(
+        let plan = applied(
             &directory,
             "[settings]\nkernel = 'old'\ncmdline = 'quiet'\nengine = 'qemu-tcg'\n\
              [[arm]]\nname = 'a'\nworkload-inside = 'run --lock ticket'\n\
              [[arm]]\nname = 'b'\nworkload-inside = 'run --lock mcs --sched vmm'\n\
              [[arm]]\nname = 'c'\nworkload-inside = 'run --engine kvm'\n",
+            &[],
         );
         let plan = plan.unwrap();
         let guests: Vec<_> = plan.cells().map(|cell| cell.run.linux().unwrap().1).collect();
@@ -254,68 +256,55 @@ mod tests {
         assert!(a.files().count() >= 2 && a.marker != DEFAULT_MARKER, "{a:?}");
     }
 
+    /// Lines of files, a change by the command line, and what the refusal says.
+    const REFUSED: &str = "\
+[[arm]]|name = 'a'|kernel = 'none' =>  => k.toml:6:1: .. none: No such file
+[[arm]]|name = 'a'|kernel = '.' =>  => is no file
+[settings]|initrd = 'none'|{TWO} =>  => none: No such file
+[settings]|initrd = 'initrd'|workload-inside = 'run'|{TWO} =>  => k.toml:6:1: arm 'a': workload-inside: a RAM disk
+[settings]|workload-inside = 'run --lock x'|{TWO} =>  => k.toml:5:1: arm 'a': workload-inside: --lock: unknown
+[settings]|workload-inside = 'bench'|{TWO} =>  => workload-inside: it begins with 'run'
+[settings]|hold = '1us'|{TWO} =>  => k.toml:5:1: arm 'a': hold: this is for our own guest
+[grid]|think = ['1us']|{TWO} =>  => think: this is for our own guest
+[settings]|deschedule = 'holder,rate=5,for=1ms'|{TWO} =>  => it is not known what a vCPU
+[grid]|kernel = ['none']|{ARMS} =>  => k.toml:5:11: .. none: No such file
+[settings]|kernel = 'old'|{ARMS} => kernel=old => kernel: old: No such file
+{TWO} => kernel={HERE} => --set kernel: arm 'a' sets it itself
+[[point]]|kernel = 'old'|[[point]]|kernel = 'new'|{ARMS} => kernel={HERE} => --set kernel: the points of this experiment set it
+{ARMS} => initrd={HERE} => initrd: this is for arms that have a 'kernel'
+[settings]|kernel = 'old'|{ARMS} => nopvspin=yes => --set nopvspin: 'yes' is neither true nor false
+[settings]|kernel = 'old'|{ARMS} => kernle=x => --set kernle: unknown setting 'kernle': did you mean 'kernel'?
+{ARMS}|[[compare]]|name = 'b/a'|arm = 'b'|baseline = 'a' => kernel={HERE} => comparison 'b/a': of kernels, figures are compared
+";
+
+    /// A path of the command line starts where the command was given, not where the file lies.
     #[test]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
-        for (settings, arms, complaint) in [
-            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "k.toml:6:1: "),
-            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "none: No such file"),
-            ("", "[[arm]]\nname = 'a'\nkernel = '.'\n", "is no file"),
-            ("initrd = 'none'", TWO, "none: No such file"),
-            (
-                "initrd = 'initrd'\nworkload-inside = 'run'",
-                TWO,
-                "k.toml:6:1: arm 'a': workload-inside: a RAM disk",
-            ),
-            (
-                "workload-inside = 'run --lock x'",
-                TWO,
-                "k.toml:5:1: arm 'a': workload-inside: --lock: unknown",
-            ),
-            ("workload-inside = 'bench'", TWO, "workload-inside: it begins with 'run'"),
-            ("hold = '1us'", TWO, "k.toml:5:1: arm 'a': hold: this is for our own guest"),
-            ("", &format!("[grid]\nthink = ['1us']\n{TWO}"), "think: this is for our own guest"),
-            ("deschedule = 'holder,rate=5,for=1ms'", TWO, "it is not known what a vCPU"),
-            ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "k.toml:5:11: "),
-            ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "none: No such file"),
-        ] {
-            let settings = if settings.is_empty() { "" } else { &format!("[settings]\n{settings}\n") };
-            let message = self::complaint(plan(&directory, &format!("{settings}{arms}")));
-            assert!(message.contains(complaint), "{settings}{arms}\n{message}");
+        let here = directory.path().join("new").display().to_string();
+        let two = "[[arm]]|name = 'a'|kernel = 'old'|[[arm]]|name = 'b'|kernel = 'new'";
+        let words = [("{TWO}", two), ("{ARMS}", ARMS), ("{HERE}", &*here), ("|", "\n")];
+        for row in REFUSED.lines() {
+            let row = words.into_iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+            let parts: Vec<&str> = row.split(" => ").collect();
+            let [lines, set, expected] = parts[..] else { panic!("{row} has not three parts") };
+            let sets: Vec<_> = set.split_once('=').into_iter().collect();
+            let message = complaint(applied(&directory, lines, &sets));
+            assert!(expected.split(" .. ").all(|part| message.contains(part)), "{row}\n{message}");
         }
     }
 
     #[test]
-    fn the_command_line_changes_kernels_and_is_blamed_for_its_errors() {
+    fn the_command_line_changes_kernels_and_their_words() {
         let directory = directory("boot-set");
-        let apply = |rest: &str, sets: &[(&str, &str)]| {
-            let mut experiment = parsed(&directory, rest).unwrap();
-            experiment.apply(&overrides(sets))?;
-            planned(&experiment)
-        };
         let here = directory.path().join("new").display().to_string();
         let of_all = format!("[settings]\nkernel = 'old'\ncmdline = 'quiet'\n{ARMS}cmdline = 'x'\n");
         let of_grid = format!("[grid]\nkernel = ['old', 'new']\n{ARMS}");
         let sets = [("kernel", &*here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")];
-        let all = told(&apply(&of_all, &sets).unwrap());
+        let all = told(&applied(&directory, &of_all, &sets).unwrap());
         assert_eq!(all[1], "b: new 'a=b c x nopvspin' 'Run /' pv=false 3 256 600");
-        let one = apply(&of_grid, &[("kernel", &here)]).unwrap();
+        let one = applied(&directory, &of_grid, &[("kernel", &here)]).unwrap();
         assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
-        let pointed = format!("[[point]]\nkernel = 'old'\n[[point]]\nkernel = 'new'\n{ARMS}");
-        let compared = format!("{ARMS}{COMPARE}");
-        for (rest, key, value, expected) in [
-            // A path starts where the command was given, not where the file lies.
-            (&of_all[..], "kernel", "old", "kernel: old: No such file"),
-            (TWO, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
-            (&pointed, "kernel", &here, "--set kernel: the points of this experiment set it"),
-            (ARMS, "initrd", &here, "initrd: this is for arms that have a 'kernel'"),
-            (&of_all, "nopvspin", "yes", "--set nopvspin: 'yes' is neither true nor false"),
-            (&of_all, "kernle", "x", "--set kernle: unknown setting 'kernle': did you mean 'kernel'?"),
-            (&compared, "kernel", &here, "comparison 'b/a': of kernels, figures are compared"),
-        ] {
-            let message = complaint(apply(rest, &[(key, value)]));
-            assert!(message.contains(expected), "{key}={value}: {message}");
-        }
     }
 
     #[test]
