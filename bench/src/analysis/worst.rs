@@ -476,7 +476,7 @@ impl Tries {
         let (mut sum, mut weight) = (0.0, 0.0);
         for cell in cells.iter().filter(|cell| cell.class.0 == rip) {
             let seen = self.seen.get(&cell.class).map_or(0.0, |seen| *seen as f64);
-            sum += seen * mean_and_squares(&losses(&[*cell])).0;
+            sum += seen * losses(&[*cell]).iter().mean();
             weight += seen;
         }
         if weight > 0.0 { self.exposure_of(rip) * sum / weight } else { 0.0 }
@@ -516,7 +516,7 @@ fn held_out(cells: &[&Cell]) -> Option<f64> {
         parted.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, own)| own)
     };
     let held: Vec<f64> = seeds.iter().filter_map(of_seed).collect();
-    (held.len() >= FEWEST_HELD_OUT).then(|| mean_and_squares(&held).0)
+    (held.len() >= FEWEST_HELD_OUT).then(|| held.iter().mean())
 }
 
 /// Microseconds of a figure that go beyond the one without the preemption.

@@ -180,7 +180,8 @@ Examples:
 /// sweep may have it in `--vary`.
 fn for_one_run(flag: Arg) -> Arg {
     let id = flag.get_id().as_str();
-    let is_typed = table::find(id).is_some() || ["repeat", "trace", "format"].contains(&id);
+    let is_setting = table::find(id).is_some() && !table::boots(id);
+    let is_typed = is_setting || ["repeat", "trace", "format"].contains(&id);
     let is_of_kernel = ["initrd", "append", "marker", "workload_inside"].contains(&id);
     let flag = if is_of_kernel { flag.requires("kernel") } else { flag };
     if is_typed { flag } else { flag.hide_short_help(true) }

@@ -9,11 +9,12 @@ use clap::Args;
 use haltkick_vmm::Span;
 
 use super::{ImageArgs, ShowArgs};
+use crate::experiment::MOST_RETRIES;
 use crate::experiment::measure::Measure;
 use crate::experiment::sweep::Vary;
-use crate::experiment::{MOST_RETRIES, WORKLOAD_INSIDE};
 use crate::measure::session::ENDS_SOON;
 use crate::settings::Settings;
+use crate::settings::table::{CMDLINE, WORKLOAD_INSIDE};
 use crate::text::quantity;
 
 pub(super) const SWEEP_EXAMPLES: &str = "\
@@ -129,17 +130,17 @@ pub(crate) struct BootArgs {
 }
 
 impl BootArgs {
-    /// Keys of experiment files, and their values.
-    pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
+    /// Settings with these, too, as experiment files have them.
+    pub(crate) fn over(&self, settings: &Settings) -> Result<Settings, String> {
         let Self { kernel, initrd, append, marker, workload_inside } = self;
         let each = [
             ("kernel", kernel),
             ("initrd", initrd),
-            ("cmdline", append),
+            (CMDLINE, append),
             ("marker", marker),
             (WORKLOAD_INSIDE, workload_inside),
         ];
-        each.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
+        settings.clone().with(each.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))))
     }
 }
 

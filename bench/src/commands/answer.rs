@@ -173,7 +173,7 @@ fn is_simulated(asked: &Settings) -> bool {
 
 /// Assumptions to try otherwise: exits of waiters that spin, where there are any, and the scheduler's slices.
 fn assumptions(asked: &Settings) -> Result<Vec<Assumption>> {
-    let given = |key: &str| asked.given(key).map(ToString::to_string);
+    let given = |key: &str| asked.given(key).map(|value| value.to_string());
     let host = given("host")
         .map(|name| machines::find_host(&name).map_err(|error| Failure::usage(format!("--host: {error}"))));
     let host = host.transpose()?;

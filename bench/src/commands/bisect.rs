@@ -66,8 +66,7 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
 fn source(args: &BisectArgs, vary: &Vary, baseline: Option<&str>) -> Result<Source> {
     let sweep = Sweep {
         vary: std::slice::from_ref(vary),
-        settings: &args.settings,
-        boot: &args.boot.pairs(),
+        settings: &args.boot.over(&args.settings).map_err(Failure::usage)?,
         baseline,
         of: std::slice::from_ref(&args.of),
         blocks: args.blocks,

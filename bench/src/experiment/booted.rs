@@ -5,17 +5,23 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::contents::{self, Arm, Experiment, Patch};
+use super::contents::{Arm, Experiment, Patch};
 use super::source::At;
-use super::workload_inside::WorkloadInside;
+use super::workload_inside::{DEFAULT_MARKER, WorkloadInside};
 use crate::experiment::measure::Measure;
-use crate::settings::{Settings, Supply, Value, linux};
+use crate::settings::{Settings, Supply, Value, choices, table};
 use crate::text::exit::{Failure, Result};
+use crate::text::quantity::MemorySize;
+
+/// Enough for a distribution's kernel and a small initramfs.
+const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+/// A guest that hangs ends then.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 impl Experiment {
     pub(crate) fn has_kernels(&self) -> bool {
         let mut patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
-        patches.any(|patch| patch.boot("kernel").is_some()) || self.varies("kernel").is_some()
+        patches.any(|patch| patch.text("kernel").is_some()) || self.varies("kernel").is_some()
     }
 
     /// The place where `key` varies, if it does.
@@ -29,19 +35,19 @@ impl Experiment {
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
-        let varies = contents::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
+        let varies = table::BOOT.iter().filter_map(|row| Some((row.name, self.varies(row.name)?)));
         let of_arms = self.arms.iter().flat_map(|arm| arm.patch.said());
         let mut said = of_arms.chain(self.settings.said()).chain(varies);
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).boot("kernel").is_none();
+        let has_none = |arm: &&Arm| self.patch_of(arm, &[]).text("kernel").is_none();
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let inside = |arm: &Arm| self.patch_of(arm, &[]).boot(contents::WORKLOAD_INSIDE).is_some();
+        let inside = |arm: &Arm| self.patch_of(arm, &[]).text(table::WORKLOAD_INSIDE).is_some();
         let runs_inside = self.arms.iter().all(inside);
         let is_wrong = |of: &Measure| match of {
             Measure::Printed(_) => !has_kernels || runs_inside,
@@ -66,10 +72,10 @@ impl Experiment {
         }
     }
 
-    /// `run`, whose settings are those of `patch`, with the kernel that is said to boot there, if its files are there.
-    pub(super) fn with_kernel(&self, patch: &Patch, mut run: Run) -> Result<Run> {
+    /// What `patch` says of the kernel, if its files are there.
+    pub(super) fn boot<'a>(&self, patch: &'a Patch) -> Result<Boot<'a>> {
         let file = |key: &str| {
-            let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
+            let Some((path, at)) = patch.text(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
                 // Files that the experiment names are relative to the directory of its own.
                 Some(_) => file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path)),
@@ -80,27 +86,15 @@ impl Experiment {
         // An arm that the command line has added has none.
         let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = patch.boot(contents::CMDLINE);
-        let nopvspin = (patch.boot(contents::NOPVSPIN) == Some("true")).then_some("nopvspin");
-        let mut linux = Linux {
+        let words = patch.text(table::CMDLINE);
+        let nopvspin = (patch.text(table::NOPVSPIN) == Some("true")).then_some("nopvspin");
+        Ok(Boot {
             kernel,
-            initrd: file("initrd")?.map(RamDisk::File),
-            append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            memory_bytes: linux::memory_bytes(&patch.settings),
-            marker: patch.boot("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
-            limit: Some(linux::limit(&patch.settings)),
-        };
-        if let Some(words) = patch.boot(contents::WORKLOAD_INSIDE) {
-            let inside = WorkloadInside::read(words).expect("it was read before");
-            let put = match linux.initrd {
-                Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
-                None => inside.put_into(&mut linux, run.guests[0].vcpus),
-            };
-            let at = patch.place(contents::WORKLOAD_INSIDE).flatten();
-            put.map_err(|message| self.blame_boot(contents::WORKLOAD_INSIDE, at, &printable(&message)))?;
-        }
-        run.guests[0].system = System::Linux(linux);
-        Ok(run)
+            initrd: file("initrd")?,
+            words: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
+            marker: patch.text("marker"),
+            inside: patch.text(table::WORKLOAD_INSIDE),
+        })
     }
 }
 
@@ -113,18 +107,55 @@ fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// The run of these settings, but for the kernel, if they go with one.
-pub(super) fn resolve(settings: &Settings, supply: Supply<'_>) -> std::result::Result<Run, Refused> {
-    let refused = settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
-    if let Some((setting, _)) = refused {
-        let message = "this is for our own guest: leave it out where arms have a kernel".into();
-        return Err(Refused { about: setting.name, message });
+/// What a Linux guest boots, and what it is told, in addition to its settings.
+pub(crate) struct Boot<'a> {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: Option<PathBuf>,
+    /// Words for its command line.
+    pub(crate) words: String,
+    pub(crate) marker: Option<&'a str>,
+    /// The workload that is run inside.
+    pub(crate) inside: Option<&'a str>,
+}
+
+impl Boot<'_> {
+    /// The run of these settings with this kernel, if they go with one.
+    pub(crate) fn run(self, settings: &Settings, supply: Supply<'_>) -> std::result::Result<Run, Refused> {
+        let mut given = settings.all_given();
+        if let Some((setting, _)) = given.find(|(setting, value)| setting.is_refused_for_linux(*value)) {
+            let message =
+                "this is for our own guest: leave it out with a kernel, or put it into workload-inside";
+            return Err(Refused::new(setting.name, message));
+        }
+        // Nothing knows what a vCPU of Linux is doing.
+        let policy = settings.given("deschedule").and_then(|policy| policy.by(choices::deschedule));
+        policy.map_or(Ok(()), |policy| policy.check_for_linux())?;
+        let mut run = settings.resolve(supply)?;
+        // How long it may take until it has powered off.
+        let limit = settings.given("window").map_or(DEFAULT_LIMIT, Value::time);
+        let memory = settings.given("memory").map(Value::to::<MemorySize>);
+        let mut linux = Linux {
+            kernel: self.kernel,
+            initrd: self.initrd.map(RamDisk::File),
+            append: self.words,
+            memory_bytes: memory.map_or(DEFAULT_MEMORY_BYTES, |size| size.bytes),
+            marker: self.marker.unwrap_or(DEFAULT_MARKER).into(),
+            limit: Some(limit),
+        };
+        let guest = &mut run.guests[0];
+        if let Some(words) = self.inside {
+            let put = match linux.initrd {
+                Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
+                None => WorkloadInside::read(words).and_then(|it| it.put_into(&mut linux, guest.vcpus)),
+            };
+            put.map_err(|message| Refused::new(table::WORKLOAD_INSIDE, printable(&message)))?;
+        }
+        // Unlike a lock's, paravirtual features are there unless they are hidden.
+        guest.pv = settings.given("pv").is_none_or(Value::is_on);
+        guest.system = System::Linux(linux);
+        (run.window, run.warmup) = (limit, Duration::ZERO);
+        Ok(run)
     }
-    linux::check_descheduling(settings)?;
-    let mut run = settings.resolve(supply)?;
-    run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-    (run.window, run.warmup) = (linux::limit(settings), Duration::ZERO);
-    Ok(run)
 }
 
 #[cfg(test)]
@@ -141,55 +172,72 @@ mod tests {
         scratch
     }
 
-    fn parsed(directory: &Scratch, rest: &str) -> Experiment {
+    fn parsed(directory: &Scratch, rest: &str) -> Result<Experiment> {
         let origin = directory.path().join("k.toml").display().to_string();
-        let text = format!("format = 1\nname = 'k'\ntitle = 'K'\n{rest}");
-        Experiment::parse(Source { origin, text }).unwrap()
+        Experiment::parse(Source { origin, text: format!("format = 1\nname = 'k'\ntitle = 'K'\n{rest}") })
     }
 
-    /// The plan of a file there, with these settings of the command line.
-    fn plan(directory: &Scratch, rest: &str, sets: &[(&str, &str)]) -> Plan {
-        let mut experiment = parsed(directory, rest);
-        experiment.apply(&overrides(sets)).unwrap();
-        planned(&experiment).unwrap()
+    /// The plan of these lines, after these changes by the command line.
+    fn applied(directory: &Scratch, rest: &str, sets: &[(&str, &str)]) -> Result<Plan> {
+        let mut experiment = parsed(directory, rest)?;
+        experiment.apply(&overrides(sets))?;
+        planned(&experiment)
+    }
+
+    fn complaint(planned: Result<Plan>) -> String {
+        planned.map(|plan| plan.cells().count()).unwrap_err().message
     }
 
     /// Two arms with the kernel that is set elsewhere.
     const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";
 
-    fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a Linux) {
-        let cell = plan.cells().find(|cell| cell.arm == arm).unwrap();
-        (cell, cell.run.linux().unwrap().1)
+    /// Each cell in a line: its guest's files, words, marker, form, vCPUs, MiB and limit.
+    fn told(plan: &Plan) -> Vec<String> {
+        let of_cell = |cell: &Cell| {
+            let (guest, linux) = cell.run.linux().unwrap();
+            let files = linux.files().map(|path| path.file_name().unwrap().display().to_string());
+            let files = files.collect::<Vec<_>>().join("+");
+            let (words, marker, mib) = (&linux.append, &linux.marker, linux.memory_bytes >> 20);
+            let (pv, vcpus, limit) = (guest.pv, guest.vcpus, linux.limit.unwrap().as_secs());
+            assert_eq!(cell.ideal, None, "there is nothing without a lock");
+            format!("{}: {files} '{words}' '{marker}' pv={pv} {vcpus} {mib} {limit}", cell.id)
+        };
+        plan.cells().map(of_cell).collect()
     }
 
     #[test]
-    fn an_arm_overrides_the_common_settings_and_adds_its_words() {
-        let directory = directory("boot-over");
-        let plan = plan(
-            &directory,
-            "[settings]\nkernel = 'old'\ninitrd = 'initrd'\ncmdline = 'quiet'\nratio = 2\nmemory = '128M'\n\
-             [[arm]]\nname = 'a'\n\
+    fn what_an_arm_says_of_its_kernel_goes_over_what_all_say() {
+        let settings = "kernel = 'old'\ninitrd = 'initrd'\ncmdline = 'quiet'\nratio = 2\nmemory = '128M'\n";
+        let of_all = format!(
+            "[settings]\n{settings}[[arm]]\nname = 'a'\n\
              [[arm]]\nname = 'b'\nkernel = 'new'\ncmdline = 'x=1'\nnopvspin = true\nmarker = 'there'\n\
-             [[arm]]\nname = 'c'\npv = 'off'\nwindow = '30s'\n[control]\narm = 'a'\n",
-            &[],
+             [[arm]]\nname = 'c'\npv = 'off'\nwindow = '30s'\n[control]\narm = 'a'\n"
         );
-        let path = |name: &str| directory.path().join(name);
-        let (cell, a) = guest(&plan, "a");
-        assert_eq!((&a.kernel, &a.initrd), (&path("old"), &Some(RamDisk::File(path("initrd")))));
-        assert_eq!((a.memory_bytes, a.limit), (128 << 20, Some(linux::DEFAULT_LIMIT)));
-        assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
-        let b = guest(&plan, "b").1;
-        assert_eq!((&b.kernel, &*b.append, &*b.marker), (&path("new"), "quiet x=1 nopvspin", "there"));
-        let (cell, c) = guest(&plan, "c");
-        assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
-        // Three arms, the other half of the A/A pair, and nothing without a lock.
-        assert_eq!(plan.cells().count(), 4);
+        // Words of all places are joined; an arm's own choice goes before the grid's.
+        let varied = "[settings]\ncmdline = 'quiet'\nvcpus = 1\n[[point]]\nkernel = 'old'\ncmdline = 'i=0,1'\n\
+             [[point]]\nkernel = 'new'\ncmdline = 'i=0-1'\n[grid]\nnopvspin = [true]\n\
+             [[arm]]\nname = 'a'\ncmdline = 'x'\n\
+             [[arm]]\nname = 'b'\nnopvspin = false\nonly = { nopvspin = true, kernel = 'old' }\n\
+             [control]\narm = 'a'\ncmdline = 'i=0-1'\n";
+        let expected = [
+            "a: old+initrd 'quiet' 'Run /' pv=true 4 128 600",
+            "b: new+initrd 'quiet x=1 nopvspin' 'there' pv=true 4 128 600",
+            "c: old+initrd 'quiet' 'Run /' pv=false 4 128 30",
+            "a_control: old+initrd 'quiet' 'Run /' pv=true 4 128 600",
+            "a_kernel-old_cmdline-i-0-1_nopvspin-true: old 'quiet i=0,1 x nopvspin' 'Run /' pv=true 1 256 600",
+            "b_kernel-old_cmdline-i-0-1_nopvspin-true: old 'quiet i=0,1' 'Run /' pv=true 1 256 600",
+            "a_kernel-new_cmdline-i-0-1~2_nopvspin-true: new 'quiet i=0-1 x nopvspin' 'Run /' pv=true 1 256 600",
+            "a_kernel-new_cmdline-i-0-1~2_nopvspin-true_control: new 'quiet i=0-1 x nopvspin' 'Run /' pv=true 1 256 600",
+        ];
+        let directory = directory("boot-over");
+        let found = [&of_all[..], varied].map(|rest| told(&applied(&directory, rest, &[]).unwrap()));
+        assert_eq!(found.concat(), expected);
     }
 
     #[test]
     fn arms_may_be_workloads_inside_one_kernel() {
         let directory = directory("boot-inside");
-        let plan = plan(
+        let plan = applied(
             &directory,
             "[settings]\nkernel = 'old'\ncmdline = 'quiet'\nengine = 'qemu-tcg'\n\
              [[arm]]\nname = 'a'\nworkload-inside = 'run --lock ticket'\n\
@@ -197,69 +245,75 @@ mod tests {
              [[arm]]\nname = 'c'\nworkload-inside = 'run --engine kvm'\n",
             &[],
         );
-        let (a, b) = (guest(&plan, "a").1, guest(&plan, "b").1);
+        let plan = plan.unwrap();
+        let guests: Vec<_> = plan.cells().map(|cell| cell.run.linux().unwrap().1).collect();
+        let [a, b, c] = guests[..] else { panic!("{} cells", guests.len()) };
         assert_eq!(a.append, "quiet haltkick.inside=run+--lock+ticket+--engine+threads+--sched+host");
         // Threads of the kernel, unless a workload says otherwise.
         assert_eq!(b.append, "quiet haltkick.inside=run+--lock+mcs+--sched+vmm+--engine+threads");
-        assert_eq!(guest(&plan, "c").1.append, "quiet haltkick.inside=run+--engine+kvm");
+        assert_eq!(c.append, "quiet haltkick.inside=run+--engine+kvm");
         assert_eq!((&a.initrd, a.program().is_some()), (&b.initrd, true));
-        assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
+        assert!(a.files().count() >= 2 && a.marker != DEFAULT_MARKER, "{a:?}");
     }
 
+    /// Lines of files, a change by the command line, and what the refusal says.
+    const REFUSED: &str = "\
+[[arm]]|name = 'a'|kernel = 'none' =>  => k.toml:6:1: .. none: No such file
+[[arm]]|name = 'a'|kernel = '.' =>  => is no file
+[settings]|initrd = 'none'|{TWO} =>  => none: No such file
+[settings]|initrd = 'initrd'|workload-inside = 'run'|{TWO} =>  => k.toml:6:1: arm 'a': workload-inside: a RAM disk
+[settings]|workload-inside = 'run --lock x'|{TWO} =>  => k.toml:5:1: arm 'a': workload-inside: --lock: unknown
+[settings]|workload-inside = 'bench'|{TWO} =>  => workload-inside: it begins with 'run'
+[settings]|hold = '1us'|{TWO} =>  => k.toml:5:1: arm 'a': hold: this is for our own guest
+[grid]|think = ['1us']|{TWO} =>  => think: this is for our own guest
+[settings]|deschedule = 'holder,rate=5,for=1ms'|{TWO} =>  => it is not known what a vCPU
+[grid]|kernel = ['none']|{ARMS} =>  => k.toml:5:11: .. none: No such file
+[settings]|kernel = 'old'|{ARMS} => kernel=old => kernel: old: No such file
+{TWO} => kernel={HERE} => --set kernel: arm 'a' sets it itself
+[[point]]|kernel = 'old'|[[point]]|kernel = 'new'|{ARMS} => kernel={HERE} => --set kernel: the points of this experiment set it
+{ARMS} => initrd={HERE} => initrd: this is for arms that have a 'kernel'
+[settings]|kernel = 'old'|{ARMS} => nopvspin=yes => --set nopvspin: 'yes' is neither true nor false
+[settings]|kernel = 'old'|{ARMS} => kernle=x => --set kernle: unknown setting 'kernle': did you mean 'kernel'?
+{ARMS}|[[compare]]|name = 'b/a'|arm = 'b'|baseline = 'a' => kernel={HERE} => comparison 'b/a': of kernels, figures are compared
+";
+
+    /// A path of the command line starts where the command was given, not where the file lies.
     #[test]
-    fn kernels_command_lines_and_vcpus_vary_and_their_words_are_joined() {
-        let directory = directory("boot-grid");
-        let plan = plan(
-            &directory,
-            "[settings]\ncmdline = 'quiet'\n[grid]\nkernel = ['old', 'new']\ncmdline = ['', 'isolcpus=0,1', 'isolcpus=0-1']\n\
-             nopvspin = [true, false]\nvcpus = [2, 4]\n[[arm]]\nname = 'a'\ncmdline = 'x=1'\n\
-             [[arm]]\nname = 'b'\nnopvspin = false\nonly = { kernel = 'new', nopvspin = true, cmdline = '' }\n\
-             [control]\narm = 'a'\nkernel = 'new'\ncmdline = 'isolcpus=0-1'\nnopvspin = false\n",
-            &[],
-        );
-        assert_eq!(plan.cells().count(), 2 * 3 * 2 * 2 + 2 + 1);
-        let ids: std::collections::BTreeSet<&str> = plan.cells().map(|cell| cell.id.as_str()).collect();
-        assert_eq!(ids.len(), plan.cells().count(), "every cell has an id of its own: {ids:?}");
-        assert!(ids.contains("a_kernel-new_cmdline-isolcpus-0-1~2_nopvspin-true_vcpus-4"), "{ids:?}");
-        for cell in plan.cells() {
-            let (_, guest) = cell.run.linux().unwrap();
-            let value = |key: &str| cell.setting[key].as_str();
-            assert_eq!(guest.kernel, directory.path().join(value("kernel")));
-            assert_eq!(cell.run.guests[0].vcpus.to_string(), value("vcpus"));
-            let of_arm = if cell.arm == "a" { "x=1" } else { "" };
-            // An arm's own word goes before the grid's.
-            let nopvspin = if cell.arm == "a" && value("nopvspin") == "true" { "nopvspin" } else { "" };
-            let mut words = vec!["quiet", value("cmdline"), of_arm, nopvspin];
-            words.retain(|words| !words.is_empty());
-            assert_eq!(guest.append, words.join(" "));
+    fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
+        let directory = directory("boot-refused");
+        let here = directory.path().join("new").display().to_string();
+        let two = "[[arm]]|name = 'a'|kernel = 'old'|[[arm]]|name = 'b'|kernel = 'new'";
+        let words = [("{TWO}", two), ("{ARMS}", ARMS), ("{HERE}", &*here), ("|", "\n")];
+        for row in REFUSED.lines() {
+            let row = words.into_iter().fold(row.to_owned(), |row, (word, text)| row.replace(word, text));
+            let parts: Vec<&str> = row.split(" => ").collect();
+            let [lines, set, expected] = parts[..] else { panic!("{row} has not three parts") };
+            let sets: Vec<_> = set.split_once('=').into_iter().collect();
+            let message = complaint(applied(&directory, lines, &sets));
+            assert!(expected.split(" .. ").all(|part| message.contains(part)), "{row}\n{message}");
         }
-        let control = plan.cells().find(|cell| cell.id.ends_with("_control")).unwrap();
-        let chosen = |key: &str| control.setting[key].as_str();
-        assert_eq!((chosen("kernel"), chosen("cmdline")), ("new", "isolcpus=0-1"));
     }
 
     #[test]
-    fn the_command_line_changes_kernels() {
+    fn the_command_line_changes_kernels_and_their_words() {
         let directory = directory("boot-set");
         let here = directory.path().join("new").display().to_string();
         let of_all = format!("[settings]\nkernel = 'old'\ncmdline = 'quiet'\n{ARMS}cmdline = 'x'\n");
         let of_grid = format!("[grid]\nkernel = ['old', 'new']\n{ARMS}");
         let sets = [("kernel", &*here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")];
-        let all = plan(&directory, &of_all, &sets);
-        let (cell, b) = guest(&all, "b");
-        assert_eq!((&b.kernel, b.append.as_str()), (&PathBuf::from(&here), "a=b c x nopvspin"));
-        assert_eq!(cell.run.guests[0].vcpus, 3);
-        let one = plan(&directory, &of_grid, &[("kernel", &here)]);
+        let all = told(&applied(&directory, &of_all, &sets).unwrap());
+        assert_eq!(all[1], "b: new 'a=b c x nopvspin' 'Run /' pv=false 3 256 600");
+        let one = applied(&directory, &of_grid, &[("kernel", &here)]).unwrap();
         assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
     }
 
     #[test]
     fn an_arm_that_is_added_without_a_kernel_is_refused() {
         let directory = directory("boot-added");
-        let mut experiment = parsed(&directory, "[[arm]]\nname = 'a'\nkernel = 'old'\n");
+        let mut experiment = parsed(&directory, "[[arm]]\nname = 'a'\nkernel = 'old'\n").unwrap();
         let added = Arm { name: "b".into(), patch: Patch::default(), only: vec![] };
         experiment.arms.push(added);
-        let message = planned(&experiment).map(|plan| plan.cells().count()).unwrap_err().message;
+        let message = complaint(planned(&experiment));
         assert!(message.contains("an arm has no kernel"), "{message}");
     }
 }

@@ -1,5 +1,4 @@
-//! Contents of an experiment file, once it is read: its keys that boot a kernel, bounds of others, and all that is set. The schema has
-//! the other keys.
+//! Contents of an experiment file, once it is read: bounds of keys, and all that is set. The schema has the keys.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,20 +9,12 @@ use super::measure::Measure;
 use super::outline::{OutlineComparison, OutlineControl};
 use super::published::Published;
 use super::source::{At, Source};
-use super::workload_inside::WorkloadInside;
 use crate::record::place::{beside, is_taken, slug};
-use crate::settings::{Settings, default_name, table};
+use crate::settings::{Settings, Value, default_name, table};
 use crate::text::exit::Result;
 
-/// Keys that boot a kernel; they stand wherever settings do.
-pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
+/// Keys whose values are files that a kernel boots with.
 pub(super) const FILES: &[&str] = &["kernel", "initrd"];
-/// The boot key whose words add up: those from all places are used, one after the other.
-pub(super) const CMDLINE: &str = "cmdline";
-/// The boot key of what this program runs inside, instead of an initial RAM disk.
-pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
-/// The only boolean boot key.
-pub(super) const NOPVSPIN: &str = "nopvspin";
 /// Most cells of an experiment, which are all made before the first one runs.
 const MOST_CELLS: usize = 10_000;
 /// Least and most of what counts blocks.
@@ -65,12 +56,11 @@ pub(crate) struct Experiment {
     pub(super) robust: Option<(u32, At)>,
 }
 
-/// Settings, and keys of a file about the kernel that an arm boots, with the place where each was given.
+/// Settings, those of the kernel that an arm boots too, with the place where each was given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) settings: Settings,
-    boot: BTreeMap<&'static str, String>,
-    pub(super) places: Vec<(String, Option<At>)>,
+    pub(super) places: BTreeMap<String, Option<At>>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,50 +123,33 @@ pub(super) struct Quick {
 }
 
 impl Patch {
-    /// Sets one setting, or one of [`BOOT`], and remembers where; without a place it came from the command line.
+    /// Sets one setting and remembers where; without a place it came from the command line.
     pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
-        match BOOT.iter().find(|known| **known == key) {
-            Some(known) => {
-                check_boot(known, value)?;
-                self.boot.insert(known, value.to_owned());
-            }
-            None => self.settings.set(key, value)?,
-        }
-        self.note(key, at);
+        self.settings.set(key, value)?;
+        self.places.insert(key.into(), at);
         Ok(())
-    }
-
-    fn note(&mut self, key: &str, at: Option<At>) {
-        self.places.retain(|(known, _)| known != key);
-        self.places.push((key.into(), at));
     }
 
     /// The place where `key` was given, if it was: `Some(None)` is the command line.
     pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
-        self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
+        self.places.get(key).map(Option::as_ref)
     }
 
-    /// `self` where it says something, `below` elsewhere; but of the kernel's command line both, that of `below` first.
+    /// `self` where it says something, `below` elsewhere, as [`Settings::over`] has it.
     pub(super) fn over(&self, below: &Self) -> Self {
-        let mut both = below.clone();
-        both.settings = self.settings.clone().over(&below.settings);
-        for (key, text) in &self.boot {
-            let first = below.boot(key).filter(|_| *key == CMDLINE);
-            let said = [first.unwrap_or_default(), text].into_iter().filter(|words| !words.is_empty());
-            both.boot.insert(key, said.collect::<Vec<_>>().join(" "));
-        }
-        self.places.iter().for_each(|(key, at)| both.note(key, at.clone()));
-        both
+        let mut places = below.places.clone();
+        places.extend(self.places.clone());
+        Self { settings: self.settings.clone().over(&below.settings), places }
     }
 
-    /// The value of one of [`BOOT`], if it is given.
-    pub(super) fn boot(&self, key: &str) -> Option<&str> {
-        self.boot.get(key).map(String::as_str)
+    /// The text of a setting, if it is given.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.settings.given(key).map(Value::text)
     }
 
-    /// The keys of [`BOOT`] that are given, each with its place.
+    /// What boots a kernel, as far as it is given, each with its place.
     pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
-        BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
+        table::BOOT.iter().filter_map(|row| Some((row.name, self.place(row.name)?)))
     }
 }
 
@@ -188,22 +161,18 @@ impl Experiment {
         let each =
             varying.flat_map(|axis| axis.values.into_iter().map(move |it| vec![(axis.key.clone(), it.0)]));
         let grid: Vec<Vec<(String, String)>> = std::iter::once(vec![]).chain(each).collect();
-        let of_arm = |arm: &Arm| {
-            let mut all = vec![arm.name.clone()];
-            for setting in &grid {
-                let settings = self.patch_of(arm, setting).settings;
-                let guests = settings.guests();
-                let name = |index: usize| {
-                    let name = guests.get(index).and_then(|vm| vm.name.clone());
-                    beside(&arm.name, &name.unwrap_or_else(|| default_name(index)))
-                };
-                let new = (1..guests.len()).map(name).filter(|name| !all.contains(name));
-                let new: Vec<String> = new.collect();
-                all.extend(new);
+        let mut all = vec![];
+        for arm in &self.arms {
+            let (first, guests) = (all.len(), |at: &Vec<_>| self.patch_of(arm, at).settings.guests());
+            all.push(arm.name.clone());
+            for (index, vm) in grid.iter().flat_map(|at| guests(at).into_iter().enumerate().skip(1)) {
+                let name = beside(&arm.name, &vm.name.unwrap_or_else(|| default_name(index)));
+                if !all[first..].contains(&name) {
+                    all.push(name);
+                }
             }
-            all
-        };
-        self.arms.iter().flat_map(of_arm).collect()
+        }
+        all
     }
 
     /// Refuses more cells than an experiment may have. Counts them: none is made.
@@ -282,31 +251,4 @@ impl Experiment {
         axes.extend(self.axes.iter().cloned());
         axes
     }
-}
-
-/// Whether `key` says something of a kernel, rather than being a setting.
-pub(crate) fn boots(key: &str) -> bool {
-    BOOT.contains(&key)
-}
-
-/// The name in files of a setting, or of what boots a kernel.
-pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
-    let setting = table::find(key).map(|setting| setting.name);
-    let found = setting.or_else(|| BOOT.iter().copied().find(|known| *known == key));
-    found.ok_or_else(|| table::unknown("setting", key, &[&table::names(), BOOT].concat()))
-}
-
-/// Refuses a value that one of [`BOOT`] cannot have.
-fn check_boot(key: &str, value: &str) -> std::result::Result<(), String> {
-    // No words for the command line are a choice; a file without a name is none.
-    if value.is_empty() && key != CMDLINE {
-        return Err(format!("'{key}' must be a text in quotes"));
-    }
-    if key == NOPVSPIN && value.parse::<bool>().is_err() {
-        return Err(format!("'{key}' must be true or false"));
-    }
-    if key == WORKLOAD_INSIDE {
-        WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
-    }
-    Ok(())
 }

@@ -5,12 +5,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::contents::{self, Axis, Experiment, PointValues};
+use serde_json::json;
+
+use super::contents::{Axis, Experiment, PointValues};
 use super::reader::{Reader, stands_against};
-use super::schema;
+use super::schema::SCHEMA;
 use super::source::Source;
 use crate::record::place::{is_taken, slug};
-use crate::settings::{Settings, table};
+use crate::settings::{self, Settings, Vm, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::quantity::percentage;
@@ -18,40 +20,33 @@ use crate::text::quantity::percentage;
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
         let tree = source.tree()?;
-        let mut top = Reader::new(&source, tree.get_ref(), tree.span());
-        top.format()?;
+        let top = Reader::top(&source, &tree, &SCHEMA)?;
         let experiment = Self {
             name: top.required_text("name")?,
             title: top.required_text("title")?,
-            blocks: top.count("blocks")?.unwrap_or(10),
+            blocks: top.number("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percentage)?,
             max_time: top.parsed("max-time", str::parse)?,
-            retry_disturbed: top.number("retry-disturbed", 0..=contents::MOST_RETRIES)?.unwrap_or(0),
-            trial_blocks: top.count("trial-blocks")?,
+            retry_disturbed: top.number("retry-disturbed")?.unwrap_or(0),
+            trial_blocks: top.number("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
-            settings: top
-                .table("settings")?
-                .map(|table| table.settings(&schema::known("/properties/settings")))
-                .transpose()?
-                .unwrap_or_default(),
+            settings: top.table("settings")?.map(|table| table.settings()).transpose()?.unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
-            axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
-            arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
+            axes: top.table("grid")?.map(|table| table.axes()).transpose()?.unwrap_or_default(),
+            arms: top.tables("arm")?.into_iter().map(|table| table.arm()).collect::<Result<_>>()?,
             comparisons: vec![],
             control: None,
             published: vec![],
-            quick: top.table("quick")?.map(|mut table| table.quick()).transpose()?,
+            quick: top.table("quick")?.map(|table| table.quick()).transpose()?,
             robust: top.table("robust")?.map(|table| table.robust()).transpose()?,
             source: source.clone(),
         };
-        let experiment = experiment.with_references(&mut top)?;
-        top.finish(&schema::known(""))?;
-        Ok(experiment)
+        experiment.with_references(&top)
     }
 
     /// Reads what refers to arms and axes, now that they are known.
-    fn with_references(mut self, top: &mut Reader<'_>) -> Result<Self> {
+    fn with_references(mut self, top: &Reader<'_>) -> Result<Self> {
         if self.arms.is_empty() {
             return Err(top.source.complain(None, "no [[arm]]: an experiment compares at least one"));
         }
@@ -78,7 +73,7 @@ impl Experiment {
         self.comparisons = top
             .tables("compare")?
             .into_iter()
-            .map(|mut table| table.comparison(&names))
+            .map(|table| table.comparison(&names))
             .collect::<Result<_>>()?;
         for (i, comparison) in self.comparisons.iter().enumerate() {
             if self.comparisons[..i].iter().any(|other| other.name == comparison.name) {
@@ -88,7 +83,7 @@ impl Experiment {
         }
         // Guests alongside have no runs of their own.
         let arms: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
-        self.control = top.table("control")?.map(|mut table| table.control(&arms, &varying)).transpose()?;
+        self.control = top.table("control")?.map(|table| table.control(&arms, &varying)).transpose()?;
         self.published = self.read_published(top)?;
         self.check_boots()?;
         self.check_quick()?;
@@ -148,7 +143,7 @@ impl Experiment {
         for axis in varying {
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
             // Command lines are no conflict: both are used.
-            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != contents::CMDLINE;
+            let is_set = |(key, _): &(&String, _)| same(key, &axis.key) && *key != table::CMDLINE;
             if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
@@ -175,16 +170,15 @@ pub(crate) fn summary(text: &str) -> String {
 pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let source = Source::read(path, "give a readable file")?;
     let tree = source.tree()?;
-    let top = Reader::new(&source, tree.get_ref(), tree.span());
-    top.format()?;
-    let patch =
-        top.table("settings")?.map(|table| table.settings(&table::names())).transpose()?.unwrap_or_default();
+    let settings = json!({ "properties": settings::schemas(false) });
+    let schema = json!({ "properties": { "format": {}, "settings": settings, "vm": {} } });
+    let top = Reader::top(&source, &tree, &schema)?;
+    let patch = top.table("settings")?.map(|table| table.settings()).transpose()?.unwrap_or_default();
     let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
-    top.finish(&["format", "settings", "vm"])?;
     if vm.is_empty() {
         return Err(source.complain(None, "no [[vm]]: a guest set has at least one"));
     }
-    let mut settings = patch.settings;
-    settings.put_guests(vm);
-    Ok(settings)
+    let guests = vm.iter().map(Vm::to_string).collect::<Vec<_>>().join("; ");
+    let with = patch.settings.with([("vm", guests.as_str())]);
+    with.map_err(|error| source.complain(None, error))
 }

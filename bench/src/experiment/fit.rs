@@ -2,10 +2,9 @@
 //! is left out, and said so.
 
 use super::contents::{Experiment, combined};
-use super::source::BUILT_IN;
 use crate::host::cpulist::CpuList;
+use crate::settings::Supply;
 use crate::settings::choices::Ratio;
-use crate::settings::{Supply, Value};
 use crate::text::exit::Result;
 
 impl Experiment {
@@ -30,8 +29,7 @@ impl Experiment {
         each.map(|patch| patch.settings.pcpu_count(allowed)).max().unwrap_or(0)
     }
 
-    /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only
-    /// one has the largest that fits instead. Returns what is to be said of it.
+    /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs. Returns what is to be said of it.
     ///
     /// Ratios from the command line are not left out but complained about, when their cells are made.
     /// Few pCPUs have no room between 1 and 1.5: of the file's ratios that make as many vCPUs, the first is left.
@@ -39,31 +37,27 @@ impl Experiment {
         let vcpus = |ratio: &str| ratio.parse().map_or(0, |ratio: Ratio| ratio.vcpus(pcpus));
         let fits = |ratio: &str| (1..=most_vcpus).contains(&vcpus(ratio));
         let (mut too_large, mut equal): (Vec<String>, Vec<String>) = (vec![], vec![]);
-        if let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") {
-            let mut kept: Vec<usize> = vec![];
-            let first = axis.values.first().and_then(|(_, at)| at.clone());
-            axis.values.retain(|(ratio, at)| {
-                let is_equal = kept.contains(&vcpus(ratio));
-                kept.push(vcpus(ratio));
-                match at.is_some() {
-                    true if !fits(ratio) => too_large.push(ratio.clone()),
-                    true if is_equal => equal.push(ratio.clone()),
-                    _ => return true,
-                }
-                false
-            });
-            if axis.values.is_empty() {
-                return Err(self.source.complain(first.as_ref(), nothing_left(pcpus, most_vcpus)));
-            }
+        let mut seen: Vec<usize> = vec![];
+        let mut is_left_out = |ratio: &str, is_alone: bool| {
+            let is_equal = is_alone && seen.contains(&vcpus(ratio));
+            seen.push(vcpus(ratio));
+            let why = if fits(ratio) { &mut equal } else { &mut too_large };
+            let is_left_out = is_equal || !fits(ratio);
+            why.extend(is_left_out.then(|| ratio.to_owned()));
+            is_left_out
+        };
+        let (mut at, had_points) = (None, !self.points.is_empty());
+        for axis in self.axes.iter_mut().filter(|axis| axis.key == "ratio") {
+            at = axis.values.first().and_then(|(_, at)| at.clone());
+            axis.values.retain(|(ratio, at)| at.is_none() || !is_left_out(ratio, true));
         }
-        let had_points = !self.points.is_empty();
-        self.points.retain(|point| {
-            let ratio = point.0.iter().find(|(key, ratio)| key == "ratio" && !fits(ratio));
-            too_large.extend(ratio.map(|(_, ratio)| ratio.clone()));
-            ratio.is_none()
-        });
-        if had_points && self.points.is_empty() {
-            return Err(self.source.complain(None, nothing_left(pcpus, most_vcpus)));
+        self.points.retain(|point| !point.0.iter().any(|(key, it)| key == "ratio" && is_left_out(it, false)));
+        if had_points && self.points.is_empty() || self.axes.iter().any(|axis| axis.values.is_empty()) {
+            let message = format!(
+                "on {pcpus} pCPUs each of these ratios would be more than {most_vcpus} vCPUs, so that nothing is left to run: choose \
+                 fewer pCPUs with --cpus, or other ratios with --ratios"
+            );
+            return Err(self.source.complain(at.as_ref(), message));
         }
         too_large.dedup();
         if let Some(control) = &mut self.control {
@@ -74,34 +68,10 @@ impl Experiment {
         };
         let more = format!(" on {pcpus} pCPUs, more than {most_vcpus} vCPUs; --cpus chooses fewer pCPUs");
         let as_many = format!(", on {pcpus} pCPUs as many vCPUs as another ratio");
-        let too_large = said(&too_large, &more).or_else(|| self.lower_only_ratio(pcpus, most_vcpus));
-        let said: Vec<String> = [too_large, said(&equal, &as_many)].into_iter().flatten().collect();
+        let said: Vec<String> =
+            [said(&too_large, &more), said(&equal, &as_many)].into_iter().flatten().collect();
         Ok((!said.is_empty()).then(|| said.join("; ")))
     }
-
-    /// A built-in experiment at one ratio has the largest that fits.
-    fn lower_only_ratio(&mut self, pcpus: usize, most_vcpus: usize) -> Option<String> {
-        let built_in = BUILT_IN.iter().any(|(name, _)| *name == self.source.origin);
-        let of_file = matches!(self.settings.place("ratio"), Some(Some(_)));
-        let ratio = self.settings.settings.given("ratio").map(Value::to::<Ratio>)?;
-        let largest = most_vcpus / pcpus.max(1);
-        if !built_in || !of_file || ratio.vcpus(pcpus) <= most_vcpus || largest == 0 {
-            return None;
-        }
-        let place = self.settings.place("ratio").flatten().cloned();
-        self.settings.set("ratio", &largest.to_string(), place).expect("a number is a ratio");
-        Some(format!(
-            "ratio {largest} instead of {ratio} on {pcpus} pCPUs, which would be more than {most_vcpus} vCPUs; --cpus chooses \
-             fewer pCPUs"
-        ))
-    }
-}
-
-fn nothing_left(pcpus: usize, most_vcpus: usize) -> String {
-    format!(
-        "on {pcpus} pCPUs each of these ratios would be more than {most_vcpus} vCPUs, so that nothing is left to run: choose \
-         fewer pCPUs with --cpus, or other ratios with --ratios"
-    )
 }
 
 #[cfg(test)]
@@ -109,7 +79,9 @@ mod tests {
     use super::*;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::{built_in, experiment, overrides};
+    use crate::experiment::source::BUILT_IN;
+    use crate::measure::synthetic::{built_in, experiment};
+
     fn of_text(text: &str) -> Experiment {
         experiment(&format!("{text}\n[[arm]]\nname = 'a'\n")).unwrap()
     }
@@ -154,18 +126,6 @@ mod tests {
         let mut asked = built_in("overcommit");
         asked.apply(&Overrides { ratios: Some(vec![Ratio::whole(16)]), ..Overrides::default() }).unwrap();
         assert_eq!(asked.fit(100, 1024).unwrap(), None, "asked for on the command line");
-    }
-
-    #[test]
-    fn only_built_in_experiments_lower_a_single_ratio_until_it_fits() {
-        let mut aa = built_in("aa");
-        let said = aa.fit(256, 1024).unwrap().unwrap();
-        assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
-        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::One("4".into())));
-        let mut asked = built_in("aa");
-        asked.apply(&overrides(&[("ratio", "8")])).unwrap();
-        assert_eq!(asked.fit(256, 1024).unwrap(), None, "asked for on the command line");
-        assert_eq!(of_text("[settings]\nratio = 8").fit(256, 1024).unwrap(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Command, FromArgMatches as _};
 use haltkick_vmm::Span;
 
-use super::contents::{self, Arm, Axis, Experiment, Patch, PointValues, Quick};
+use super::contents::{Arm, Axis, Experiment, PointValues, Quick};
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
@@ -109,11 +109,13 @@ impl Experiment {
         let sets = overrides.sets.iter();
         let sets = sets.map(|(key, value)| (format!("--set {key}"), key.as_str(), value.clone()));
         for (flag, key, value) in flags.chain(sets) {
-            let set = self.override_setting(key, &value);
+            let set = self.override_values(key, vec![value], false);
             set.map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
         }
         if let Some(ratios) = &overrides.ratios {
-            self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
+            let ratios = ratios.iter().map(Ratio::to_string).collect();
+            let set = self.override_values("ratio", ratios, true);
+            set.map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
         }
         self.add_machines_like(overrides)?;
         self.check_boots()
@@ -140,31 +142,32 @@ impl Experiment {
         }
     }
 
-    /// A setting for all cells, or what boots all kernels: axes give way to it. Words for the command line replace those that all arms
-    /// have.
-    fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let key = contents::named(key)?;
-        Patch::default().set(key, value, None)?;
-        let instead_of = table::find(key).and_then(|setting| setting.instead_of);
-        let displaced: Vec<&str> = std::iter::once(key).chain(instead_of).collect();
-        self.is_set_by_none(&displaced)?;
-        if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
-            self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
-            self.override_axis(key, vec![value.into()]);
-            return Ok(());
-        }
-        self.settings.set(key, value, None)
-    }
-
-    /// Ratios for all arms, in the place of an axis of vCPUs, too.
-    fn override_ratios(&mut self, ratios: &[Ratio]) -> std::result::Result<(), String> {
-        if let Some(twice) = ratios.iter().enumerate().find(|(i, ratio)| ratios[..*i].contains(ratio)) {
+    /// Values of a setting for all cells, or of what boots all kernels: axes give way to them. Words for the command line replace those
+    /// that all arms have. Unless it `varies`, a single value is no axis where there was none.
+    fn override_values(
+        &mut self,
+        key: &str,
+        values: Vec<String>,
+        varies: bool,
+    ) -> std::result::Result<(), String> {
+        if let Some(twice) = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
             return Err(format!("{} stands there twice", twice.1));
         }
-        let displaced = ["ratio", "vcpus"];
+        let setting = table::named(key)?;
+        let key = setting.name;
+        values.iter().try_for_each(|value| setting.read(value).map(drop))?;
+        let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
         self.is_set_by_none(&displaced)?;
-        self.axes.retain(|axis| axis.key != "vcpus");
-        self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
+        let is_displaced = |axis: &Axis| displaced.contains(&axis.key.as_str());
+        if !varies && !self.axes.iter().any(is_displaced) {
+            return values.iter().try_for_each(|value| self.settings.set(key, value, None));
+        }
+        self.axes.retain(|axis| !is_displaced(axis) || axis.key == key);
+        let values = values.into_iter().map(|value| (value, None)).collect();
+        match self.axes.iter_mut().find(|axis| axis.key == key) {
+            Some(axis) => axis.values = values,
+            None => self.axes.push(Axis { key: key.into(), values }),
+        }
         Ok(())
     }
 
@@ -175,43 +178,12 @@ impl Experiment {
         if self.points.iter().any(in_points) {
             return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }
-        let sets = |arm: &Arm, key: &str| key != contents::CMDLINE && arm.patch.place(key).is_some();
+        let sets = |arm: &Arm, key: &str| key != table::CMDLINE && arm.patch.place(key).is_some();
         match self.arms.iter().find(|arm| displaced.iter().any(|key| sets(arm, key))) {
             Some(arm) => {
                 Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name))
             }
             None => Ok(()),
         }
-    }
-
-    fn override_axis(&mut self, key: &str, values: Vec<String>) {
-        let values = values.into_iter().map(|value| (value, None)).collect();
-        match self.axes.iter_mut().find(|axis| axis.key == key) {
-            Some(axis) => axis.values = values,
-            None => self.axes.push(Axis { key: key.into(), values }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overrides_survive_the_manifest() {
-        let all = Overrides {
-            quick: true,
-            sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
-            ratios: Some(vec!["1.5".parse().unwrap(), Ratio::whole(32)]),
-            cpus: Some("0,2-3".parse().unwrap()),
-            sched: Some("host".into()),
-            window: Some("50ms".parse().unwrap()),
-            with: vec!["a.o".into(), "b/c.a".into()],
-            blocks: Some(7),
-            robust: Some(16),
-            seed: Some(42),
-        };
-        assert_eq!(Overrides::from_arguments(&all.to_arguments()).unwrap(), all);
-        assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
     }
 }

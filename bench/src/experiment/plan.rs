@@ -13,7 +13,6 @@ use rand::SeedableRng as _;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 
-use super::booted;
 use super::contents::{Arm, Axis, Experiment, Patch, combined};
 use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
@@ -167,8 +166,7 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     }
     let blamed = |wrong| blame(experiment, arm, &patch, &wrong);
     if has_kernel {
-        let run = booted::resolve(&patch.settings, supply).map_err(blamed)?;
-        return experiment.with_kernel(&patch, run);
+        return experiment.boot(&patch)?.run(&patch.settings, supply).map_err(blamed);
     }
     patch.settings.resolve(supply).map_err(blamed)
 }
@@ -279,6 +277,14 @@ mod tests {
     use crate::experiment::overrides::Overrides;
     use crate::measure::synthetic::{Sketch, experiment, overrides, planned};
 
+    /// Windows in milliseconds of an experiment with these lines, after these changes.
+    fn windows(settings: &str, arm: &str, overrides: &Overrides) -> Vec<u128> {
+        let head = "without-ideal = true\n[settings]";
+        let mut it = experiment(&format!("{head}\n{settings}\n[[arm]]\nname = 'a'\n{arm}\n")).unwrap();
+        it.apply(overrides).unwrap();
+        planned(&it).unwrap().cells().map(|cell| cell.run.window.as_millis()).collect()
+    }
+
     #[test]
     fn the_seed_decides_the_order_and_each_block_has_its_own() {
         let order = |seed: u64, block: u32| {
@@ -317,12 +323,7 @@ mod tests {
             ("window = \"5ms/2\"\nratio = 8", "", Overrides::default(), vec![16]),
             ("ratio = 8\n[grid]\nwindow = [\"5ms\", \"9ms\"]", "", Overrides::default(), vec![5, 9]),
         ] {
-            let head = "without-ideal = true\n[settings]";
-            let mut it = experiment(&format!("{head}\n{settings}\n[[arm]]\nname = 'a'\n{arm}\n")).unwrap();
-            it.apply(&overrides).unwrap();
-            let plan = planned(&it).unwrap();
-            let windows = plan.cells().map(|cell| cell.run.window.as_millis());
-            assert_eq!(windows.collect::<Vec<_>>(), expected, "{settings} {arm} {overrides:?}");
+            assert_eq!(windows(settings, arm, &overrides), expected, "{settings} {arm} {overrides:?}");
         }
     }
 }

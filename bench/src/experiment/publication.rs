@@ -3,7 +3,6 @@
 use super::contents::{Axis, Experiment};
 use super::published::{At, Nothing, Ours, Published};
 use super::reader::Reader;
-use super::schema;
 use crate::record::place::BESIDE;
 use crate::text::exit::Result;
 use crate::text::nearest;
@@ -16,13 +15,8 @@ impl Experiment {
     /// Reads the rows, now that arms, axes and comparisons are known. A row has the keys of `[publication]` that it does not give itself.
     pub(super) fn read_published(&self, top: &Reader<'_>) -> Result<Vec<Published>> {
         let common = top.table("publication")?;
-        if let Some(common) = &common {
-            common.finish(&schema::known("/properties/publication"))?;
-        }
-        let rows = top.tables("published")?;
         let mut published: Vec<Published> = vec![];
-        for row in rows {
-            row.finish(&schema::known("/properties/published/items"))?;
+        for row in top.tables("published")? {
             let read = row.published(common.as_ref(), &self.varying())?;
             let is_known = published.iter().any(|other| other.name == read.name);
             let twice = is_known.then(|| format!("two [[published]] are called '{}'", read.name));
@@ -85,7 +79,6 @@ impl Reader<'_> {
             (Some(_), Some(_)) => return Err(self.complain_here("a row has 'compare' or 'share'")),
         };
         let control = |table: Reader<'_>| -> Result<Nothing> {
-            table.finish(&schema::known("/properties/published/items/properties/control"))?;
             let at = table.point_of("at", axes)?.into_iter().collect();
             let value = table.figures("value")?.map(|of| of[0]);
             Ok(Nothing { compare: table.required_text("compare")?, at, value })
@@ -104,12 +97,39 @@ impl Reader<'_> {
             machine: text("machine")?,
             pcpus: number("pcpus")?.map(|pcpus| pcpus as u32),
             ratio: number("ratio")?,
-            needs_pcpus: self.number("needs-pcpus", 1..=u32::MAX)?.unwrap_or(0),
+            needs_pcpus: self.number("needs-pcpus")?.unwrap_or(0),
             ours,
             control: self.table("control")?.map(control).transpose()?,
             like,
             why: text("why")?,
             page: text("page")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::source::BUILT_IN;
+    use crate::measure::synthetic::built_in;
+
+    #[test]
+    fn every_row_picks_one_figure_that_its_experiment_has() {
+        let mut names = BTreeSet::new();
+        for (name, _) in BUILT_IN {
+            let mut experiment = built_in(name);
+            experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
+            for row in &experiment.published {
+                assert_eq!(experiment.without_a_figure(row), None, "{}: with --quick", row.name);
+                assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.name);
+                let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&row.page);
+                assert!(page.is_file(), "{}: {} is missing", row.name, row.page);
+                assert!(names.insert(row.name.clone()), "two rows are called {}", row.name);
+            }
+        }
+        assert!(names.len() > 60, "{names:?}");
     }
 }

@@ -1,33 +1,43 @@
 //! Reading tables of an experiment file, so that every complaint knows line and column.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 
+use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{self, Arm, Axis, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Patch, PointValues, Quick, check_cells};
 use super::outline::{OutlineComparison, OutlineControl};
-use super::robust::{MOST_POINTS, POINTS};
-use super::schema;
+use super::robust::POINTS;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::{Vm, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
-/// One table of the file, with complaints that know where it is.
+/// One table of the file, with complaints that know where it is. It has no keys but those of its schema.
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Source,
     table: &'a DeTable<'a>,
     at: At,
+    schema: &'a Json,
 }
 
 type Node<'a> = Spanned<DeValue<'a>>;
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(source: &'a Source, table: &'a DeTable<'a>, at: At) -> Self {
-        Self { source, table, at }
+    /// The whole file, if its format is the one that is read here.
+    pub(super) fn top(source: &'a Source, tree: &'a Spanned<DeTable<'a>>, schema: &'a Json) -> Result<Self> {
+        let top = Self { source, table: tree.get_ref(), at: tree.span(), schema };
+        top.format()?;
+        top.with_known_keys()
+    }
+
+    fn with_known_keys(self) -> Result<Self> {
+        if let Some(keys) = self.schema["properties"].as_object() {
+            self.finish(&keys.keys().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        Ok(self)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&'a Node<'a>> {
@@ -50,14 +60,14 @@ impl<'a> Reader<'a> {
         self.complain(&self.at, message)
     }
 
-    pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
+    fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
             None => Ok(()),
             Some((key, at, _)) => Err(self.complain(&at, table::unknown("key", key, known))),
         }
     }
 
-    pub(super) fn format(&self) -> Result<()> {
+    fn format(&self) -> Result<()> {
         let Some(node) = self.get("format") else {
             return Err(self
                 .source
@@ -97,14 +107,10 @@ impl<'a> Reader<'a> {
     }
 
     fn names(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        let wrong = |at: At| self.complain(&at, format!("'{key}' must be a list of names"));
-        let names = node.get_ref().as_array().filter(|names| !names.is_empty());
-        let name = |node: &Node<'_>| {
-            let name = node.get_ref().as_str().ok_or_else(|| wrong(node.span()))?;
-            Ok((name.to_owned(), node.span()))
-        };
-        names.ok_or_else(|| wrong(node.span()))?.iter().map(name).collect::<Result<_>>().map(Some)
+        let name = |node: &Node<'_>| Some((node.get_ref().as_str()?.to_owned(), node.span()));
+        self.read(key, "a list of names", |value| {
+            value.as_array().filter(|names| !names.is_empty())?.iter().map(name).collect()
+        })
     }
 
     pub(super) fn parsed<T>(
@@ -116,15 +122,14 @@ impl<'a> Reader<'a> {
         parse(&text).map(Some).map_err(|error| self.complain(&self.at_of(key), format!("{key}: {error}")))
     }
 
-    pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
-        self.number(key, contents::BLOCKS)
-    }
-
-    pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
+    /// A whole number from the range that the schema tells.
+    pub(super) fn number(&self, key: &str) -> Result<Option<u32>> {
+        let bound = |name: &str| self.schema["properties"][key][name].as_u64();
+        let range = bound("minimum").unwrap_or(0)..=bound("maximum").unwrap_or(u64::from(u32::MAX));
         let what = format!("a whole number from {} to {}", range.start(), range.end());
         self.read(key, &what, |value| {
-            let number = value.as_integer().and_then(|_| scalar(value)?.parse().ok());
-            number.filter(|number| range.contains(number))
+            let number = value.as_integer().and_then(|_| scalar(value)?.parse::<u64>().ok());
+            u32::try_from(number.filter(|number| range.contains(number))?).ok()
         })
     }
 
@@ -146,7 +151,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn table(&self, key: &str) -> Result<Option<Reader<'a>>> {
         let table = self.read(key, &format!("a table: write [{key}]"), |value| value.as_table())?;
-        Ok(table.map(|table| Reader::new(self.source, table, self.at_of(key))))
+        let schema = &self.schema["properties"][key];
+        let below = |table| Reader { table, at: self.at_of(key), schema, ..*self }.with_known_keys();
+        table.map(below).transpose()
     }
 
     pub(super) fn tables(&self, key: &str) -> Result<Vec<Reader<'a>>> {
@@ -157,28 +164,23 @@ impl<'a> Reader<'a> {
         let what = format!("a list of tables: write [[{key}]]");
         let tables = self.read(key, &what, tables)?.unwrap_or_default();
         check_cells(tables.len()).map_err(|error| self.complain(&self.at_of(key), error))?;
-        Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
+        let schema = &self.schema["properties"][key]["items"];
+        let below = |(table, at)| Reader { table, at, schema, ..*self }.with_known_keys();
+        tables.into_iter().map(below).collect()
     }
 
-    /// All keys that are settings, and those of [`contents::BOOT`], which boot a kernel. There are none but those `known`.
-    pub(super) fn settings(&self, known: &[&str]) -> Result<Patch> {
+    /// All keys that are settings.
+    pub(super) fn settings(&self) -> Result<Patch> {
         let mut patch = Patch::default();
-        self.finish(known)?;
         for (key, key_at, node) in self.entries() {
-            let setting = table::find(key);
-            if setting.is_none() && !boots(key) {
-                continue;
-            }
-            let value = self.value(key, node)?;
-            let other = setting.and_then(|setting| setting.instead_of);
-            if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
+            let Some(setting) = table::find(key) else { continue };
+            let value = self.scalar(node)?;
+            if let Some(other) = setting.instead_of.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
-            let (at, about) =
-                if boots(key) { (node.span(), String::new()) } else { (key_at, format!("{key}: ")) };
             patch
-                .set(key, &value, Some(at))
-                .map_err(|error| self.complain(&node.span(), format!("{about}{error}")))?;
+                .set(key, &value, Some(key_at))
+                .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
         }
         Ok(patch)
     }
@@ -197,19 +199,7 @@ impl<'a> Reader<'a> {
         Ok(vm)
     }
 
-    /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
-    fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
-        let what = if key == contents::NOPVSPIN { "true or false" } else { "a text in quotes" };
-        match node.get_ref() {
-            _ if !boots(key) => self.scalar(node),
-            DeValue::Boolean(flag) if key == contents::NOPVSPIN => Ok(flag.to_string()),
-            DeValue::String(text) if key != contents::NOPVSPIN => Ok(text.clone().into_owned()),
-            _ => Err(self.complain(&node.span(), format!("'{key}' must be {what}"))),
-        }
-    }
-
-    pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(&schema::known("/properties/grid"))?;
+    pub(super) fn axes(&self) -> Result<Vec<Axis>> {
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 
@@ -220,7 +210,7 @@ impl<'a> Reader<'a> {
         check_cells(values.len()).map_err(|error| self.complain(at, error))?;
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
-            let value = self.value(key, node)?;
+            let value = self.scalar(node)?;
             let read = Patch::default().set(key, &value, None);
             read.map_err(|error| self.complain(&node.span(), error))?;
             if axis.values.iter().any(|(known, _)| *known == value) {
@@ -232,16 +222,15 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn point(&self) -> Result<PointValues> {
-        self.settings(&schema::known("/properties/point/items"))?;
-        let values =
-            self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
+        self.settings()?;
+        let values = self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.scalar(node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
     }
 
-    pub(super) fn arm(&mut self) -> Result<Arm> {
+    pub(super) fn arm(&self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(&schema::known("/properties/arm/items"))?;
-        patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
+        let mut patch = self.settings()?;
+        patch.places.insert("name".into(), self.get("name").map(Spanned::span));
         Ok(Arm { name, patch, only: vec![] })
     }
 
@@ -253,8 +242,7 @@ impl<'a> Reader<'a> {
         table.values_of(axes)
     }
 
-    pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<OutlineComparison> {
-        self.finish(&schema::known("/properties/compare/items"))?;
+    pub(super) fn comparison(&self, arms: &[&str]) -> Result<OutlineComparison> {
         Ok(OutlineComparison {
             of: self.measure()?,
             name: self.required_text("name")?,
@@ -276,7 +264,7 @@ impl<'a> Reader<'a> {
         Err(self.complain(&self.at_of(key), nearest::unknown("arm", &name, arms)))
     }
 
-    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<OutlineControl> {
+    pub(super) fn control(&self, arms: &[&str], axes: &[Axis]) -> Result<OutlineControl> {
         let axis_keys = axes.iter().map(|axis| axis.key.as_str());
         self.finish(&std::iter::once("arm").chain(axis_keys).collect::<Vec<_>>())?;
         let setting = self.values_of(axes)?.into_iter().collect();
@@ -288,7 +276,7 @@ impl<'a> Reader<'a> {
         let mut setting = vec![];
         for axis in axes {
             let Some(node) = self.get(&axis.key) else { continue };
-            let value = self.value(&axis.key, node)?;
+            let value = self.scalar(node)?;
             if !axis.values.iter().any(|(known, _)| *known == value) {
                 let message = format!(
                     "{} = {value} is in no [grid] or [[point]], so that there is no such cell",
@@ -302,16 +290,15 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn robust(&self) -> Result<(u32, At)> {
-        self.finish(&schema::known("/properties/robust"))?;
-        Ok((self.number("points", MOST_POINTS)?.unwrap_or(POINTS), self.at.clone()))
+        Ok((self.number("points")?.unwrap_or(POINTS), self.at.clone()))
     }
 
-    pub(super) fn quick(&mut self) -> Result<Quick> {
+    pub(super) fn quick(&self) -> Result<Quick> {
         Ok(Quick {
-            blocks: self.count("blocks")?,
-            axes: self.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
+            blocks: self.number("blocks")?,
+            axes: self.table("grid")?.map(|table| table.axes()).transpose()?.unwrap_or_default(),
             arms: self.names("arms")?,
-            patch: self.settings(&schema::known("/properties/quick"))?,
+            patch: self.settings()?,
         })
     }
 }
@@ -322,7 +309,7 @@ pub(super) fn stands_against(key: &str, other: &str) -> String {
     format!("{key} stands against {other}: both say how many {thing} there are")
 }
 
-/// The text of a number or of a text in quotes.
+/// The text of a number, of what is true or false, or of a text in quotes.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.clone().into_owned()),
@@ -334,6 +321,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
             }
         }
         DeValue::Float(float) => Some(float.as_str().replace('_', "")),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }

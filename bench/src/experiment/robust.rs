@@ -31,7 +31,7 @@ impl Experiment {
     /// Adds `points` machines like it behind each machine. A refusal's advice is about the section (`of_file`), or about the flag.
     fn follow_machines(&mut self, points: u32, of_file: bool) -> std::result::Result<(), String> {
         const KEY: &str = "machine";
-        let given = |key| self.settings.settings.given(key).map(ToString::to_string);
+        let given = |key| self.settings.settings.given(key).map(|value| value.to_string());
         if given("engine").as_deref() != Some("sim") {
             let advice = if of_file { "set engine = \"sim\" in [settings]" } else { "--set engine=sim" };
             return Err(format!("only simulated machines have guesses: {advice}"));
@@ -49,7 +49,7 @@ impl Experiment {
             let machine = given(KEY).ok_or(if of_file { in_file } else { "--set machine=NAME" })?;
             self.axes.insert(0, Axis { key: KEY.into(), values: vec![(machine, None)] });
             self.settings.settings.forget(KEY);
-            self.settings.places.retain(|(key, _)| key != KEY);
+            self.settings.places.remove(KEY);
         }
         let like = |(machine, place): &(String, Option<_>)| {
             let others =

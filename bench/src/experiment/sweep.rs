@@ -7,10 +7,11 @@ use std::str::FromStr;
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::contents::{self, Patch, boots, check_cells, combined};
+use super::contents::{FILES, check_cells, combined};
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
-use crate::settings::{Kind, Settings, table};
+use crate::settings::table::{self, CMDLINE, NOPVSPIN, boots};
+use crate::settings::{Kind, Setting, Settings};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 use crate::text::output::in_toml;
@@ -20,8 +21,6 @@ use crate::text::output::in_toml;
 pub(crate) struct Sweep<'a> {
     pub(crate) vary: &'a [Vary],
     pub(crate) settings: &'a Settings,
-    /// Keys that boot a kernel, as a file would have them.
-    pub(crate) boot: &'a [(&'static str, String)],
     /// Baseline of the ratios; an empty name is that of the first arm.
     pub(crate) baseline: Option<&'a str>,
     /// Measures of the ratios; if empty, those of a file that names none.
@@ -49,7 +48,7 @@ impl Sweep<'_> {
         let lines = |settings: &[(&str, String)]| {
             let line = |(key, value): &(&str, String)| {
                 let whole = || std::path::absolute(value).ok().map(|path| path.display().to_string());
-                let path = if elsewhere && contents::FILES.contains(key) { whole() } else { None };
+                let path = if elsewhere && FILES.contains(key) { whole() } else { None };
                 format!("{key} = {}", value_in_file(key, path.as_deref().unwrap_or(value)))
             };
             settings.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -85,7 +84,8 @@ impl Sweep<'_> {
     }
 
     fn has_kernels(&self) -> bool {
-        self.boot.iter().map(|(key, _)| *key).chain(self.vary.iter().map(|vary| vary.key)).any(boots)
+        let given = self.settings.all_given().map(|(setting, _)| setting.name);
+        given.chain(self.vary.iter().map(|vary| vary.key)).any(boots)
     }
 
     /// Whether `vary` makes arms: settings of the lock do, and kernels, and without any of them the last one.
@@ -105,20 +105,15 @@ impl Sweep<'_> {
         let same = |key: &str, other: &str| {
             key == other || table::find(key).is_some_and(|setting| setting.instead_of == Some(other))
         };
-        for (i, vary) in self.vary.iter().enumerate() {
-            if let Some(other) = self.vary[..i].iter().find(|other| same(other.key, vary.key)) {
-                let (key, other) = (vary.key, other.key);
-                return Err(Failure::usage(format!("--vary {key}: --vary {other} says that already")));
+        // Command lines are no conflict: both are used.
+        let given = self.settings.all_given().filter(|(setting, _)| setting.name != CMDLINE);
+        let mut said: Vec<(&str, String)> =
+            given.map(|(it, _)| (it.name, format!("--{}", it.flag.unwrap_or(it.name)))).collect();
+        for Vary { key, .. } in self.vary {
+            if let Some((_, flag)) = said.iter().find(|(other, _)| same(other, key)) {
+                return Err(Failure::usage(format!("--vary {key}: {flag} says the same: leave one out")));
             }
-            let of_all = self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key));
-            let flag = of_all.map(|(setting, _)| setting.flag.unwrap_or(setting.name));
-            // Command lines are no conflict: both are used.
-            let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != contents::CMDLINE);
-            if let Some(flag) = flag.or(booted.map(|(key, _)| *key)) {
-                let key = vary.key;
-                let what = format!("--vary {key}: --{flag} says the same for all cells: leave one out");
-                return Err(Failure::usage(what));
-            }
+            said.push((*key, format!("--vary {key}")));
         }
         if self.has_kernels() && self.baseline.is_some() && self.of.is_empty() {
             return Err(Failure::usage(
@@ -129,13 +124,13 @@ impl Sweep<'_> {
     }
 
     fn common(&self) -> Vec<(&'static str, String)> {
-        let mut common: Vec<(&str, String)> = self.boot.to_vec();
-        common.extend(self.settings.all_given().map(|(setting, value)| {
+        let common = self.settings.all_given().map(|(setting, value)| {
             // A plan would lengthen a window of the command line.
             let is_final = setting.name == "window" && self.settings.given("min-turns").is_none();
             let turns = if is_final && !self.has_kernels() { "/0" } else { "" };
             (setting.name, format!("{value}{turns}"))
-        }));
+        });
+        let mut common: Vec<(&str, String)> = common.collect();
         let says =
             |key: &str| self.settings.given(key).is_some() || self.vary.iter().any(|vary| vary.key == key);
         // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
@@ -200,7 +195,7 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
 fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
-        _ if key == contents::NOPVSPIN => value.to_owned(),
+        _ if key == NOPVSPIN => value.to_owned(),
         _ => in_toml(value),
     }
 }
@@ -225,7 +220,7 @@ impl Vary {
     /// Whether the last value is a file that a guest is made of: a lock object, or what boots.
     pub(crate) fn ends_in_file(&self) -> bool {
         let is_object = self.values.last().is_some_and(|value| value.starts_with(FILE_PREFIX));
-        contents::FILES.contains(&self.key) || is_object
+        FILES.contains(&self.key) || is_object
     }
 }
 
@@ -237,13 +232,14 @@ impl FromStr for Vary {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let key = contents::named(key)?;
-        if table::find(key).is_some_and(|setting| matches!(setting.kind, Kind::Guests)) {
+        let setting = table::named(key)?;
+        let key = setting.name;
+        if matches!(setting.kind, Kind::Guests) {
             return Err(
                 "several guests are varied in an experiment file: see docs/experiment-files.md".into()
             );
         }
-        let is_of_cmdline = key == contents::CMDLINE;
+        let is_of_cmdline = key == CMDLINE;
         if is_of_cmdline && values.contains(',') && !values.contains(';') {
             return Err(format!(
                 "{key}: a semicolon separates values, since words of a command line may have commas in them: {values:?} is one"
@@ -264,7 +260,7 @@ impl FromStr for Vary {
             ));
         }
         for (i, value) in values.iter().enumerate() {
-            check_value(key, value, separator)?;
+            check_value(setting, value, separator)?;
             if values[..i].contains(value) {
                 return Err(format!("{value} stands there twice"));
             }
@@ -282,77 +278,11 @@ fn path_with_comma(values: &[String]) -> Option<String> {
     paths.find(|path| Path::new(path).is_file())
 }
 
-fn check_value(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
-    let Some(setting) = table::find(key) else { return Patch::default().set(key, value, None) };
+fn check_value(setting: &'static Setting, value: &str, separator: char) -> std::result::Result<(), String> {
     let checked = setting.read(value).and_then(|value| setting.check(&value));
     let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);
     checked.map_err(|error| match separator {
         ',' if has_commas => format!("{error} (a semicolon separates values that have commas in them)"),
         _ => error,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::Experiment;
-    use crate::measure::synthetic::settings;
-
-    /// Arms, axes and comparisons of a sweep's file, and its text. One with `figures` is of kernels.
-    fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>, figures: &[&str]) -> [String; 2] {
-        let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
-        let files = [("initrd", "initrd.cpio".to_owned()), ("cmdline", "quiet".to_owned())];
-        let boot: &[(&str, String)] = if figures.is_empty() { &[] } else { &files };
-        let of: Vec<Measure> = figures.iter().map(|name| Measure::Printed((*name).into())).collect();
-        let settings = &settings(given);
-        let sweep = Sweep { vary: &vary, settings, boot, baseline, of: &of, blocks: 7, robust: None };
-        let source = sweep.source(false).unwrap();
-        let text = source.text.clone();
-        let it = Experiment::parse(source).unwrap();
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
-        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
-        let compared = it.comparisons.iter().map(|it| it.of.figure().unwrap_or(&it.baseline));
-        let compared: Vec<&str> = compared.collect();
-        [[arms, axes, compared].map(|names| names.join(", ")).join("; "), text]
-    }
-
-    #[test]
-    fn locks_kernels_or_else_the_last_setting_are_arms_and_others_the_grid() {
-        let kernels =
-            ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "slice=1ms", "ratio=2,4", "nopvspin=true"];
-        let [told, text] = sweep(&kernels, &[], Some(""), &["page-loop", "copy-loop"]);
-        let arms = [
-            "old/vmlinux no cmdline",
-            "old/vmlinux cmdline a=1,2",
-            "new/vmlinux no cmdline",
-            "new/vmlinux cmdline a=1,2",
-        ];
-        let arms = arms.map(|arm| format!("kernel {arm} nopvspin true")).join(", ");
-        let figures = "page-loop, page-loop, page-loop, copy-loop, copy-loop, copy-loop";
-        assert_eq!(told, format!("{arms}; slice, ratio; {figures}"));
-        // A guest ends when it has done its work.
-        assert!(!text.contains("window"), "{text}");
-        let [told, _] = sweep(&["ratio=2,8", "slice=100us,1ms"], &[], None, &[]);
-        assert_eq!(told, "slice 100us, slice 1ms; ratio; ");
-        let [told, _] = sweep(&["lock=qspinlock,ticket", "pv=on,off"], &[], Some("ticket off"), &[]);
-        let arms = "qspinlock pv on, qspinlock pv off, ticket pv on, ticket pv off";
-        assert_eq!(told, format!("{arms}; ; ticket pv off, ticket pv off, ticket pv off"));
-    }
-
-    #[test]
-    fn values_with_commas_are_whole_and_windows_lengthened_where_nothing_else_ends_them() {
-        let policies = "deschedule=none;holder,rate=100,for=5ms";
-        for (vary, given, expected, is_short) in [
-            (policies, ("cpus", "0-1"), "deschedule = \"holder,rate=100,for=5ms\"", true),
-            ("lock=ticket,mcs", ("hold", "5us"), "hold = \"5us\"\nwindow = \"200ms\"", true),
-            ("lock=ticket,mcs", ("window", "1s"), "window = \"1s/0\"", false),
-            ("lock=ticket,mcs", ("window", "1s/3"), "window = \"1s/3\"", false),
-            ("lock=ticket,mcs", ("work", "1s"), "work = \"1s\"", false),
-            ("lock=ticket,mcs", ("engine", "sim"), "engine = \"sim\"", false),
-        ] {
-            let [_, text] = sweep(&[vary], &[given], None, &[]);
-            assert!(text.contains(expected) && text.contains("200ms") == is_short, "{expected}: {text}");
-        }
-        assert_eq!(in_toml("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
-    }
 }

@@ -8,11 +8,12 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use haltkick_vmm::{FILE_PREFIX, Image, Linux, Program, RamDisk, Refused};
 
 use crate::host::cpulist::CpuList;
-use crate::settings::linux::DEFAULT_MARKER;
 use crate::settings::{Settings, Supply};
 
 /// Name of the word of a kernel's command line. Kernels take one with a dot in it for a module's, and pass it over.
 const KEY: &str = "haltkick.inside=";
+/// Line of kernels before they start the first program, unless they are told to be quiet.
+pub(super) const DEFAULT_MARKER: &str = "Run /";
 /// First line of the first process.
 pub(crate) const HERE: &str = "haltkick-inside: user space is there";
 const COMMAND: &str = "run";
@@ -58,7 +59,7 @@ impl WorkloadInside {
     }
 
     /// Refuses what cannot run on a machine with as many CPUs.
-    pub(crate) fn check(&self, cpus: u32) -> Result<(), String> {
+    fn check(&self, cpus: u32) -> Result<(), String> {
         // Read once: an experiment has a workload in each of its cells.
         static IMAGE: LazyLock<Image> = LazyLock::new(Image::embedded);
         let run = self.settings.resolve(Supply { image: &IMAGE, allowed: &CpuList((0..cpus).collect()) });
@@ -77,7 +78,7 @@ impl WorkloadInside {
     }
 
     /// Has `linux` run it, on `cpus` CPUs.
-    pub(crate) fn put_into(&self, linux: &mut Linux, cpus: u32) -> Result<(), String> {
+    pub(super) fn put_into(&self, linux: &mut Linux, cpus: u32) -> Result<(), String> {
         self.check(cpus)?;
         if linux.marker == DEFAULT_MARKER {
             linux.marker = HERE.into();

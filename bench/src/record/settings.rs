@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Why;
 use crate::host::probe::hash;
 use crate::settings::choices::{self, SCHEDULERS};
-use crate::settings::row::{InRecord, Told, given, ns, told};
+use crate::settings::row::{Told, given, ns, told};
 use crate::settings::table;
 
 pub(crate) use crate::settings::table::engine;
@@ -155,9 +155,9 @@ impl Settings {
 
 /// Settings of the table that records tell by their value: name in the record, description, value.
 fn recorded() -> impl Iterator<Item = (&'static str, &'static str, Told)> {
-    table::all().filter_map(|setting| match setting.in_record {
-        InRecord::As(name, value) => Some((name, setting.about.unwrap_or(setting.help), value)),
-        InRecord::At(_) | InRecord::No(_) => None,
+    table::all().filter_map(|setting| {
+        let (name, value) = setting.in_record?;
+        Some((name, setting.about.unwrap_or(setting.help), value))
     })
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use haltkick_vmm::{
-    Accelerator, Bandwidth, Deschedule, Fold, Governor, HowOften, Numa, PreemptedBy, PvBackend, Quota, Ring,
-    Sched, Share, Span, Target,
+    Bandwidth, Deschedule, Fold, Governor, HowOften, Numa, PreemptedBy, PvBackend, Quota, Ring, Sched, Share,
+    Span, Target,
 };
 
 use crate::text::nearest;
@@ -48,27 +48,14 @@ impl<T: Copy + PartialEq> Words<T> {
 
 pub(crate) const SWITCH: Words<bool> = Words(&[("on", "", true), ("off", "", false)]);
 
-/// Engines by themselves: the machine that one needs is another setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EngineChoice {
-    Kvm,
-    Threads,
-    /// With an accelerator, or the one that there is.
-    Qemu(Option<Accelerator>),
-    Sim,
-}
-
-pub(crate) const ENGINES: Words<EngineChoice> = Words(&[
-    ("kvm", "/dev/kvm", EngineChoice::Kvm),
-    (
-        "threads",
-        "Threads of this process: no /dev/kvm needed, ordinary profilers work",
-        EngineChoice::Threads,
-    ),
-    ("qemu", "QEMU, by /dev/kvm where there is one", EngineChoice::Qemu(None)),
-    ("qemu-kvm", "QEMU by /dev/kvm", EngineChoice::Qemu(Some(Accelerator::Kvm))),
-    ("qemu-tcg", "QEMU's emulator", EngineChoice::Qemu(Some(Accelerator::Tcg))),
-    ("sim", "A simulated machine, by --machine", EngineChoice::Sim),
+/// Engines without values: what one becomes depends on the machine, which is another setting, and on the host.
+pub(crate) const ENGINES: Words<()> = Words(&[
+    ("kvm", "/dev/kvm", ()),
+    ("threads", "Threads of this process: no /dev/kvm needed, ordinary profilers work", ()),
+    ("qemu", "QEMU, by /dev/kvm where there is one", ()),
+    ("qemu-kvm", "QEMU by /dev/kvm", ()),
+    ("qemu-tcg", "QEMU's emulator", ()),
+    ("sim", "A simulated machine, by --machine", ()),
 ]);
 
 pub(crate) const SCHEDULERS: Words<Sched> = Words(&[

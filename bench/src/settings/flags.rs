@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use haltkick_vmm::FILE_PREFIX;
 
 use super::row::Kind;
-use super::{Setting, Settings, Value, table};
+use super::{Setting, Settings, table};
 
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {
@@ -44,20 +44,17 @@ impl FromArgMatches for Settings {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        for setting in table::named_rows() {
-            let given: Vec<Value> = matches.get_many(setting.name).into_iter().flatten().cloned().collect();
-            match setting.kind {
-                Kind::Guests if !given.is_empty() => {
-                    self.put_guests(given.iter().flat_map(|value| value.guests().to_vec()).collect());
-                }
-                _ => given.into_iter().for_each(|value| self.put(setting, value)),
+        let refuse = |message: String| Error::raw(ErrorKind::ValueValidation, format!("{message}\n"));
+        for setting in table::named_rows().filter(|row| !table::boots(row.name)) {
+            // Each flag gives one guest of several.
+            if let Some(given) = matches.get_many::<String>(setting.name) {
+                let given: Vec<&str> = given.map(String::as_str).collect();
+                self.set(setting.name, &given.join("; ")).map_err(refuse)?;
             }
         }
-        if let Some(object) = matches.get_one::<PathBuf>(OBJECT) {
-            let set = self.set("lock", &format!("{FILE_PREFIX}{}", object.display()));
-            set.map_err(|message| Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))?;
-        }
-        Ok(())
+        let object =
+            matches.get_one::<PathBuf>(OBJECT).map(|file| format!("{FILE_PREFIX}{}", file.display()));
+        object.map_or(Ok(()), |lock| self.set("lock", &lock)).map_err(refuse)
     }
 }
 
@@ -87,7 +84,6 @@ fn parser(setting: &'static Setting) -> ValueParser {
         Kind::Word(words) if table::behind(setting.name).next().is_none() => {
             PossibleValuesParser::new(words.offered()).try_map(|word| setting.read(&word)).into()
         }
-        Kind::Guests => ValueParser::new(|text: &str| text.parse().map(|guest| Value::Guests(vec![guest]))),
         _ => ValueParser::new(|text: &str| setting.read(text)),
     }
 }

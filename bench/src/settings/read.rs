@@ -14,45 +14,49 @@ use crate::host::cpu_choice::CpuChoice;
 use crate::text::quantity::MemorySize;
 
 impl Setting {
-    /// Reads a value as it stands in a file, or behind a flag, with what follows it after slashes.
-    pub(crate) fn read(&self, text: &str) -> Result<Value, String> {
+    /// The parts of a value between slashes, each with its row: the first is this one's, others are of rows behind it.
+    pub(super) fn parts<'a>(&'static self, text: &'a str) -> Result<Vec<(&'static Self, &'a str)>, String> {
         if table::behind(self.name).next().is_none() {
-            return self.read_alone(text);
+            return Ok(vec![(self, text)]);
         }
-        let mut parts = text.split('/').map(str::trim);
-        let value = self.read_alone(parts.next().unwrap_or_default())?;
-        let mut behind: Vec<(&'static str, Value)> = vec![];
-        for part in parts {
-            let mut free =
-                table::behind(self.name).filter(|row| behind.iter().all(|(taken, _)| *taken != row.name));
-            let fits = free.find_map(|row| Some((row.name, row.read_alone(part).ok()?)));
-            behind.push(
-                fits.ok_or_else(|| format!("'{part}' cannot stand behind the slash: write {}", self.unit))?,
-            );
+        let mut pieces = text.split('/').map(str::trim);
+        let mut parts = vec![(self, pieces.next().unwrap_or_default())];
+        for piece in pieces {
+            let is_free = |row: &&Self| parts.iter().all(|(taken, _)| taken.name != row.name);
+            let row = table::behind(self.name).filter(is_free).find(|row| row.read_alone(piece).is_ok());
+            let wrong = || format!("'{piece}' cannot stand behind the slash: write {}", self.unit);
+            parts.push((row.ok_or_else(wrong)?, piece));
         }
-        Ok(if behind.is_empty() { value } else { Value::With(value.into(), behind) })
+        Ok(parts)
     }
 
-    /// Returns the error of `value`, if it is out of bounds.
-    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
-        match (&self.bounds, value) {
-            (_, Value::With(value, behind)) => {
-                self.check(value)?;
-                let row = |name: &str| table::behind(self.name).find(|row| row.name == name);
-                behind.iter().try_for_each(|(name, value)| row(name).map_or(Ok(()), |row| row.check(value)))
-            }
-            (Bounds::Number(least, most), _) if matches!(self.kind, Kind::Ratio) => {
+    /// Reads a value as it stands in a file, or behind a flag, with what follows it after slashes. Returns it as it would be written.
+    pub(crate) fn read(&'static self, text: &str) -> Result<String, String> {
+        let each = self.parts(text)?.into_iter().map(|(row, part)| row.read_alone(part));
+        Ok(each.collect::<Result<Vec<_>, _>>()?.join("/"))
+    }
+
+    /// Returns the error of a value that was read, if a part of it is out of bounds.
+    pub(crate) fn check(&'static self, value: &str) -> Result<(), String> {
+        self.parts(value)?.into_iter().try_for_each(|(row, part)| match (&row.bounds, Value(part)) {
+            (Bounds::Number(least, most), value) if matches!(row.kind, Kind::Ratio) => {
                 in_range(value.to(), &(Ratio::whole(*least as u32)..=Ratio::whole(*most as u32)))
             }
-            (Bounds::Number(least, most), _) => in_range(value.to(), &(*least..=*most)),
-            (Bounds::Time(least, most), _) => in_range(value.to(), &(Span(*least)..=Span(*most))),
+            (Bounds::Number(least, most), value) => in_range(value.to(), &(*least..=*most)),
+            (Bounds::Time(least, most), value) => in_range(value.to(), &(Span(*least)..=Span(*most))),
             (Bounds::None, _) => Ok(()),
-        }
+        })
     }
 
-    fn read_alone(&self, text: &str) -> Result<Value, String> {
-        Ok(Value::One(match &self.kind {
-            Kind::Name => text.into(),
+    fn read_alone(&self, text: &str) -> Result<String, String> {
+        Ok(match &self.kind {
+            Kind::Name | Kind::Words => text.into(),
+            Kind::Text if text.is_empty() => return Err("an empty text names nothing".into()),
+            Kind::Text => text.into(),
+            Kind::Flag if text.parse::<bool>().is_err() => {
+                return Err(format!("'{text}' is neither true nor false"));
+            }
+            Kind::Flag => text.into(),
             Kind::Word(words) => {
                 let words = words.offered();
                 if !words.iter().any(|word| word.matches(text, false)) {
@@ -82,14 +86,15 @@ impl Setting {
             Kind::Deschedule => {
                 choices::deschedule(text)?.map_or("none".into(), |it| choices::written_deschedule(&it))
             }
-            Kind::Guests => return Ok(Value::Guests(guests(text)?)),
-        }))
+            Kind::Guests => guests(text)?.iter().map(Vm::to_string).collect::<Vec<_>>().join("; "),
+        })
     }
 }
 
-/// Every setting as a key of a file, with its help and what may stand there.
-pub(crate) fn schemas() -> Map<String, Json> {
-    table::named_rows().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
+/// Every setting, and what boots a kernel if those are `with_boot`, as a key of a file, with its help and what may stand there.
+pub(crate) fn schemas(with_boot: bool) -> Map<String, Json> {
+    let rows = table::named_rows().filter(|row| with_boot || !table::boots(row.name));
+    rows.map(|setting| (setting.name.to_owned(), setting.schema())).collect()
 }
 
 impl Setting {
@@ -97,6 +102,8 @@ impl Setting {
     fn schema(&self) -> Json {
         let mut schema = match &self.kind {
             Kind::Name => text("."),
+            Kind::Text | Kind::Words => json!({ "type": "string", "minLength": 1 }),
+            Kind::Flag => json!({ "type": "boolean" }),
             Kind::Word(words) => {
                 let words = words.offered();
                 let names: Vec<&str> = words.iter().flat_map(|word| word.get_name_and_aliases()).collect();
@@ -156,16 +163,11 @@ impl Vm {
             if !row.of_guest {
                 return of_run(key.to_owned());
             }
-            let read = row.read(value)?;
-            let is_of_run = |(name, _): &(&str, Value)| {
-                table::behind(key).any(|row| row.is_of_run() && row.name == *name)
-            };
-            if matches!(&read, Value::With(_, behind) if behind.iter().any(is_of_run)) {
-                return of_run(read.to_string());
+            if row.parts(value)?.iter().any(|(part, _)| part.is_of_run()) {
+                return of_run(row.read(value)?);
             }
-            self.settings.put(row, read);
+            self.settings.set(key, value)?;
         }
-        self.pairs.push((key.into(), value.into()));
         Ok(())
     }
 }
@@ -191,7 +193,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// Several, as one value of an experiment file: separated by semicolons.
-fn guests(text: &str) -> Result<Vec<Vm>, String> {
+pub(super) fn guests(text: &str) -> Result<Vec<Vm>, String> {
     let vms: Vec<Vm> = text.split(';').map(str::parse).collect::<Result<_, _>>()?;
     if vms.len() > 26 {
         Err(format!("{} guests are more than the 26 that can be told apart", vms.len()))

@@ -1,16 +1,16 @@
 //! From settings to a cell that can exist here: what depends on several settings, on the image's names, on this host's CPUs.
 //! All that a setting decides by itself stands in the table.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Ring, Run, Sched,
     Span, System, WorkloadFlags,
 };
 
-use super::choices::{self, ENGINES, EngineChoice, Ratio};
+use super::choices::{self, Ratio};
 use super::pause_loops::PauseLoops;
 use super::row::{Apply, ns};
 use super::{Settings, Supply, Value, WITH_PV, default_name, in_range, machines, rounds, table};
@@ -63,7 +63,7 @@ impl Settings {
             run.host = Some(Arc::new(machines::find_host(name).map_err(refused("host"))?));
         }
         (run.warmup, run.window) = common.times(&run)?;
-        common.finish_simulated(&mut run)?;
+        finish_simulated(&mut run)?;
         if let Some(path) = common.given("schedule").map(Value::text) {
             run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refused("schedule"))?));
         }
@@ -117,7 +117,7 @@ impl Settings {
 
     fn check_bounds(&self) -> Result<(), Refused> {
         let mut given = self.all_given();
-        given.try_for_each(|(setting, value)| setting.check(value).map_err(refused(setting.name)))
+        given.try_for_each(|(setting, value)| setting.check(value.text()).map_err(refused(setting.name)))
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
@@ -148,28 +148,6 @@ impl Settings {
         refuse(setting.qualifies.unwrap_or(setting.name), format!("{strange}: use {others}"))
     }
 
-    /// Sets the properties that a simulated machine decides, and the default length of its run.
-    fn finish_simulated(&self, run: &mut Run) -> Result<(), Refused> {
-        let Some(machine) = run.engine.machine() else { return Ok(()) };
-        run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
-        if self.given("window").is_none() {
-            // Fixed work takes as long as it does; a lock that needs four times as long is cut off.
-            let work = self.time("work").unwrap_or_default() * 4;
-            run.window = SIMULATED_WINDOW.max(work).max(self.turns(run));
-        }
-        if self.given("warmup").is_none() {
-            run.warmup = SIMULATED_WARMUP;
-        }
-        let takes = simulated_for(run);
-        if takes > LONGEST_SIMULATION {
-            let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
-            let hours = takes.as_secs().div_ceil(3600);
-            let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
-            return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
-        }
-        Ok(())
-    }
-
     /// Sets properties of sections that depend on another setting.
     fn finish_sections(&self, ours: &mut Ours, vcpus: u32) -> Result<(), Refused> {
         ours.shape.long_hold_ns = ns(self.time("long-hold").unwrap_or(ours.hold));
@@ -195,43 +173,41 @@ impl Settings {
     }
 
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
-        let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.shape.work().is_some());
-        let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
-        let window = match self.time("window") {
-            Some(given) => given.max(self.turns(run)),
-            None => rounds::whole(window.max(self.turns(run)), rounds::period(run)),
+        let (warmup, window) = if run.engine.is_simulated() {
+            // Fixed work takes as long as it does; a lock that needs four times as long is cut off.
+            (SIMULATED_WARMUP, SIMULATED_WINDOW.max(self.time("work").unwrap_or_default() * 4))
+        } else {
+            let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
+            ((rounds::round(run) * 2).max(SHORTEST_WARMUP), window)
         };
+        let is_whole = self.given("window").is_none() && !run.engine.is_simulated();
+        let window = self.time("window").unwrap_or(window).max(self.turns(run));
+        let window = if is_whole { rounds::whole(window, rounds::period(run)) } else { window };
         if window < SHORTEST_WINDOW {
             return refuse("window", "the window is too short to count in: 1ms at least");
         }
-        Ok((warmup, window))
+        Ok((self.time("warmup").unwrap_or(warmup), window))
     }
 
     fn engine(&self) -> Result<Engine, Refused> {
-        let engine = self.given("engine").map_or(EngineChoice::Kvm, |engine| engine.among(&ENGINES));
-        if self.given("machine").is_some() && engine != EngineChoice::Sim {
-            return refuse("machine", "only engine sim simulates a machine: use engine sim");
-        }
-        Ok(match engine {
-            EngineChoice::Kvm => Engine::Kvm,
-            EngineChoice::Threads => Engine::Threads,
-            EngineChoice::Sim => Engine::Sim(Arc::new(self.machine()?)),
-            EngineChoice::Qemu(accelerator) => Engine::Qemu(match accelerator {
-                Some(accelerator) => accelerator,
-                None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
-                None => Accelerator::Tcg,
-            }),
+        let engine = self.given("engine").map_or("kvm", Value::text);
+        Ok(match (engine, self.given("machine").map(Value::text)) {
+            ("sim", Some(name)) => Engine::Sim(Arc::new(machines::find(name).map_err(refused("machine"))?)),
+            ("sim", None) => {
+                let advice = "name one of `haltkick list machines`, or a file";
+                return refuse("machine", format!("engine sim simulates a machine: {advice}"));
+            }
+            (_, Some(_)) => {
+                return refuse("machine", "only engine sim simulates a machine: use engine sim");
+            }
+            ("kvm", None) => Engine::Kvm,
+            ("threads", None) => Engine::Threads,
+            ("qemu-kvm", None) => Engine::Qemu(Accelerator::Kvm),
+            ("qemu", None) if Path::new("/dev/kvm").exists() => Engine::Qemu(Accelerator::Kvm),
+            ("qemu" | "qemu-tcg", None) => Engine::Qemu(Accelerator::Tcg),
+            (other, None) => unreachable!("{other} is no word for an engine"),
         })
-    }
-
-    /// The machine of engine sim: a built-in one, or that of a file.
-    fn machine(&self) -> Result<Machine, Refused> {
-        let Some(name) = self.given("machine").map(Value::text) else {
-            let advice = "name one of `haltkick list machines`, or a file";
-            return refuse("machine", format!("engine sim simulates a machine: {advice}"));
-        };
-        machines::find(name).map_err(refused("machine"))
     }
 
     /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
@@ -324,6 +300,20 @@ impl Settings {
     }
 }
 
+/// Sets the rate that a simulated machine decides, and refuses a run that takes too long there.
+fn finish_simulated(run: &mut Run) -> Result<(), Refused> {
+    let Some(machine) = run.engine.machine() else { return Ok(()) };
+    run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
+    let takes = simulated_for(run);
+    if takes > LONGEST_SIMULATION {
+        let (simulated, pcpus) = (Span(run.warmup + run.window), run.cpus.len());
+        let hours = takes.as_secs().div_ceil(3600);
+        let would = format!("{simulated} simulated on {pcpus} pCPUs would take about {hours} hours");
+        return refuse("window", format!("{would}: use a shorter window, or fewer pCPUs"));
+    }
+    Ok(())
+}
+
 fn refuse<T>(about: &'static str, message: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::new(about, message))
 }
@@ -388,8 +378,8 @@ mod tests {
             let Some(written) = default.map(|default| setting.read(&default).unwrap()) else { continue };
             assert_eq!(setting.check(&written), Ok(()), "{}", setting.name);
             match setting.apply {
-                Apply::Run(apply) => apply(&mut library, &written),
-                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), &written),
+                Apply::Run(apply) => apply(&mut library, Value(&written)),
+                Apply::Ours(apply) => apply(library.guests[0].ours_mut().unwrap(), Value(&written)),
                 Apply::Combined => {}
             }
         }
@@ -486,7 +476,7 @@ mod tests {
     fn given_settings_override_lower_ones_and_a_ratio_overrides_vcpus() {
         let below = settings(&[("vcpus", "6"), ("hold", "5us")]);
         let both = settings(&[("ratio", "2"), ("duration", "50ms")]).over(&below);
-        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::One("2".into()))));
+        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(Value("2"))));
         let times = [Duration::from_micros(5), Duration::from_millis(50)];
         assert_eq!(["hold", "window"].map(|key| both.time(key)), times.map(Some));
     }

@@ -36,7 +36,8 @@ pub(crate) struct Setting {
     /// Flags of the workloads that have such a thing; none: all have it.
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
-    pub(crate) in_record: InRecord,
+    /// Its name among the record's `settings`, and its value there; `None`: another field tells of it, or none, as a test says.
+    pub(crate) in_record: Option<(&'static str, Told)>,
     /// The meaning of the record's value, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,
 }
@@ -45,6 +46,10 @@ pub(crate) struct Setting {
 pub(crate) enum Kind {
     /// A name, known to the image or not.
     Name,
+    Text,
+    /// Words for a command line, perhaps none. Those of several places are used one after the other.
+    Words,
+    Flag,
     Word(&'static dyn Offer),
     Number,
     LargeNumber,
@@ -85,22 +90,13 @@ pub(crate) enum Linux {
 
 /// The place where a value goes by itself.
 pub(crate) enum Apply {
-    Run(fn(&mut Run, &Value)),
-    Ours(fn(&mut Ours, &Value)),
+    Run(fn(&mut Run, Value<'_>)),
+    Ours(fn(&mut Ours, Value<'_>)),
     /// Nowhere: it depends on others, and `Settings::resolve` combines them.
     Combined,
 }
 
 pub(crate) type Told = fn(OurGuest<'_>) -> Known<Json>;
-
-pub(crate) enum InRecord {
-    /// Among its `settings` under this name, with this value.
-    As(&'static str, Told),
-    /// In the field with this path, which tells of others, too, or of what came of them.
-    At(#[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))] &'static str),
-    /// Nowhere, for this reason.
-    No(#[cfg_attr(not(test), expect(dead_code, reason = "as above"))] &'static str),
-}
 
 pub(crate) fn told(value: impl Into<Json>) -> Known<Json> {
     Ok(value.into())
@@ -130,6 +126,14 @@ impl Setting {
         self.name == key || self.flag == Some(key)
     }
 
+    pub(crate) fn is_refused_for_linux(&self, value: Value<'_>) -> bool {
+        match self.linux {
+            Linux::Used => false,
+            Linux::Refused => true,
+            Linux::Only(words) => !words.contains(&value.text()),
+        }
+    }
+
     pub(super) fn help_text(&self) -> String {
         match self.help_default.map(String::from).or_else(|| self.default_text()) {
             Some(default) => format!("{} [default: {default}]", self.help),
@@ -142,7 +146,7 @@ impl Setting {
         let library = Run::default();
         let told = match (self.default, &self.apply, &self.in_record) {
             (Some(written), ..) => return Some(written.into()),
-            (None, Apply::Run(_) | Apply::Ours(_), InRecord::As(_, told)) => told(library.our(0)).ok()?,
+            (None, Apply::Run(_) | Apply::Ours(_), Some((_, told))) => told(library.our(0)).ok()?,
             _ => return None,
         };
         Some(match (&self.kind, told) {
@@ -186,19 +190,20 @@ setters! {
     fn linux(linux: Linux) { linux = linux }
     /// Only for workloads with this flag.
     fn only_in(workloads: WorkloadFlags) { workloads = workloads }
-    fn sets_run(apply: fn(&mut Run, &Value)) { apply = Apply::Run(apply) }
-    fn sets_ours(apply: fn(&mut Ours, &Value)) { apply = Apply::Ours(apply) }
+    fn sets_run(apply: fn(&mut Run, Value<'_>)) { apply = Apply::Run(apply) }
+    fn sets_ours(apply: fn(&mut Ours, Value<'_>)) { apply = Apply::Ours(apply) }
     /// Its name and value among the record's `settings`.
-    fn recorded_as(name: &'static str, value: Told) { in_record = InRecord::As(name, value) }
+    fn recorded_as(name: &'static str, value: Told) { in_record = Some((name, value)) }
     fn about(words: &'static str) { about = Some(words) }
-    /// The path of the record's field that tells of it.
-    fn recorded(path: &'static str) { in_record = InRecord::At(path) }
-    /// No field of the record tells of it, for this reason.
-    fn unrecorded(reason: &'static str) { in_record = InRecord::No(reason) }
 }
 
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
+}
+
+/// What a kernel boots with.
+pub(super) const fn boot(name: &'static str, kind: Kind, help: &'static str) -> Setting {
+    other(name, "TEXT", kind, help).linux(Linux::Used)
 }
 
 pub(super) const fn word(
@@ -239,7 +244,7 @@ pub(super) const fn other(name: &'static str, unit: &'static str, kind: Kind, he
         linux: Linux::Refused,
         workloads: WorkloadFlags::NONE,
         apply: Apply::Combined,
-        in_record: InRecord::No(""),
+        in_record: None,
         about: None,
     }
 }

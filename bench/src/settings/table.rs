@@ -16,7 +16,7 @@ use super::choices::{
     SCHEDULERS, SHARES, STAMPS, SWITCH,
 };
 use super::pause_loops::PauseLoops;
-use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
+use super::row::{Kind, Linux, Setting, boot, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use crate::text::quantity::MemorySize;
 
@@ -29,6 +29,38 @@ pub(crate) static TABLE: &[(&str, &[Setting])] = &[
     ("Workload", WORKLOAD),
     ("Several guests", SEVERAL_GUESTS),
 ];
+
+/// What boots a kernel instead of our own guest: keys of experiment files, which stand wherever settings do.
+pub(crate) static BOOT: &[Setting] = &[
+    boot("kernel", Kind::Text, "Boot this kernel instead of our own guest; relative to this file"),
+    boot("initrd", Kind::Text, "Its initial RAM disk; relative to this file"),
+    boot(
+        CMDLINE,
+        Kind::Words,
+        "Words for its command line; those of [settings] come first, then the grid's, then the arm's",
+    ),
+    boot(NOPVSPIN, Kind::Flag, "Whether the kernel is told not to use paravirtual spin locks"),
+    boot(
+        "marker",
+        Kind::Text,
+        "A piece of a line of its console that says: user space is there [default: Run /]",
+    ),
+    boot(
+        WORKLOAD_INSIDE,
+        Kind::Text,
+        "Run this workload on it, `run` and settings of that, and make a RAM disk for it",
+    ),
+];
+
+pub(crate) const CMDLINE: &str = "cmdline";
+pub(crate) const NOPVSPIN: &str = "nopvspin";
+/// What this program runs inside, instead of an initial RAM disk.
+pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
+
+/// Whether `key` boots a kernel, rather than being a setting of a run.
+pub(crate) fn boots(key: &str) -> bool {
+    BOOT.iter().any(|row| row.name == key)
+}
 
 /// Longest work in or between sections that still makes sense with a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
@@ -97,8 +129,7 @@ const MACHINE: &[Setting] = &[
     }),
     word("ring", "RING", "Privilege ring of the guest; auto on a simulated machine: 0", &RINGS)
         .default("auto")
-        .sets_run(|run, value| run.ring = value.among(&RINGS))
-        .recorded("settings.ring"),
+        .sets_run(|run, value| run.ring = value.among(&RINGS)),
     word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
         .typed("Which scheduler preempts the vCPUs: --sched host")
         .linux(Linux::Used)
@@ -222,9 +253,7 @@ const LOCK: &[Setting] = &[
     .default("qspinlock")
     .of_guest()
     .recorded_as("lock", |it| told(it.ours.lock.clone())),
-    name("layout", "Layout of the lock's queue, where it has several")
-        .default_in_help("its first")
-        .recorded("settings.lock"),
+    name("layout", "Layout of the lock's queue, where it has several").default_in_help("its first"),
     switch(
         "pv",
         "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a \
@@ -260,8 +289,7 @@ const LOCK: &[Setting] = &[
         &PV_BACKENDS,
     )
     .default("auto")
-    .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS))
-    .recorded("settings.pv_backend"),
+    .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS)),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_in_help("the host's")
         .lasting(Duration::ZERO..=Duration::from_secs(4))
@@ -275,8 +303,7 @@ const LOCK: &[Setting] = &[
         &FLAG_WRITERS,
     )
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
-    .behind("preempted-hint")
-    .recorded("settings.preempted_flag"),
+    .behind("preempted-hint"),
     other(
         "spin-threshold",
         "TIME|linux",
@@ -339,8 +366,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("64MiB")
     .linux(Linux::Used)
-    .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes)
-    .recorded("settings.memory_bytes"),
+    .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes),
     time(
         "work",
         "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is \
@@ -356,8 +382,7 @@ const WORKLOAD: &[Setting] = &[
     number("each", "Fixed amount of work instead of a window: operations of each vCPU [workloads line-*]")
         .within(1..=u32::MAX as u64)
         .of_guest()
-        .only_in(WorkloadFlags::HAS_WORK_FOR_EACH)
-        .recorded("settings.work_sections"),
+        .only_in(WorkloadFlags::HAS_WORK_FOR_EACH),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
         .behind("work")
@@ -517,8 +542,7 @@ const WORKLOAD: &[Setting] = &[
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
-        .sets_run(|run, value| run.pmu = value.is_on())
-        .recorded("pmu_*"),
+        .sets_run(|run, value| run.pmu = value.is_on()),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .sets_run(|run, value| run.live = value.is_on())
         .recorded_as("live", |it| told(it.run.live)),
@@ -541,8 +565,7 @@ const MEASURING: &[Setting] = &[
     .linux(Linux::Used)
     .recorded_as("window_ns", |it| told(ns(it.run.window))),
     number("min-turns", "Turns of every vCPU in the window at least")
-        .behind("window")
-        .recorded("settings.window_ns"),
+        .behind("window"),
     other(
         "min-sections",
         "N",
@@ -560,13 +583,11 @@ const MEASURING: &[Setting] = &[
         "After the window, wait until every vCPU has left, and fail if one never does: on or off",
     )
     .default("off")
-    .sets_run(|run, value| run.drain = value.is_on())
-    .unrecorded("a run that it ends has no record"),
+    .sets_run(|run, value| run.drain = value.is_on()),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_in_help("from ratio and slice")
         .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)
-        .sets_run(|run, value| run.watchdog = Some(value.time()))
-        .unrecorded("a run that it ends has no record"),
+        .sets_run(|run, value| run.watchdog = Some(value.time())),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
         .default("1")
         .of_guest()
@@ -588,8 +609,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
         .default_in_help("1")
         .within(1..=26)
-        .instead_of("vm")
-        .recorded("settings.guest"),
+        .instead_of("vm"),
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
@@ -630,7 +650,7 @@ pub(crate) fn engine(engine: &Engine) -> &'static str {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
-    TABLE.iter().flat_map(|(_, rows)| rows.iter())
+    BOOT.iter().chain(TABLE.iter().flat_map(|(_, rows)| rows.iter()))
 }
 
 /// Rows that users name.

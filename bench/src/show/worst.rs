@@ -241,7 +241,7 @@ fn ranked(rows: &[Row]) -> Markup {
                 @let cells = self::row(row);
                 @for figure in &cells[..HEAD.len() - 1] { td { (figure) } }
                 td.text { a href={ "#" (row.place.line.as_deref().unwrap_or("")) } { (cells[HEAD.len() - 1]) } }
-                td.text { (below(row)) }
+                td.text { (causes(row)) }
             } } }
         }
     }

@@ -107,8 +107,8 @@ sweep --vary kernel={DIR}/one,{DIR}/a,b => {DIR}/a,b has a comma in its name
 sweep --vary cmdline=a,b => cmdline: a semicolon separates values
 sweep --vary 'cmdline=a;b' => this is for arms that have a 'kernel'
 sweep --vary kernel=, => kernel has no values
-sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says that already
-sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says that already
+sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says the same
+sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says the same
 sweep --vary ratio=1,2 --vcpus 4 => --vary ratio: --vcpus says the same
 sweep --vary window=1s,2s --duration 1s => --vary window: --duration says the same
 sweep --vary kernel=a,b --kernel c --compare --of figure:x => --vary kernel: --kernel says the same
@@ -187,8 +187,8 @@ sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cu
 {BOOT} --memory 4GiB => 3072 MiB of memory at most, not 4096
 {BOOT} --vcpus 255 => 254 at most
 {BOOT} --append {LONG} => --append: the command line has 3023 bytes
-{BOOT} --lock ticket => --lock is for our own guest
-{BOOT} --engine threads => --engine is for our own guest
+{BOOT} --lock ticket => --lock: this is for our own guest
+{BOOT} --engine threads => --engine: this is for our own guest
 {BOOT} --trace x.pftrace => --trace is for our own guest
 {BOOT} --deschedule holder => it is not known what a vCPU of a Linux guest is doing
 {BOOT} --engine qemu => add --workload-inside 'run --lock ticket'
@@ -202,8 +202,8 @@ run --kernel {DIR}/one --workload-inside 'run --guests 2' => one guest
 {BOOT} --workload-inside 'run --lock file:a.o' => a lock object is a file of this host
 {BOOT} --workload-inside 'run --lock tickt' => did you mean 'ticket'
 {BOOT} --workload-inside 'run --cpus 5' --vcpus 2 => --workload-inside: --cpus
-{BOOT} --workload-inside 'run --lock ticket' --lock ticket => put it into --workload-inside
-{BOOT} --workload-inside 'run --lock ticket' --engine threads => --engine is for our own guest
+{BOOT} --workload-inside 'run --lock ticket' --lock ticket => put it into workload-inside
+{BOOT} --workload-inside 'run --lock ticket' --engine threads => --engine: this is for our own guest
 {BOOT} --workload-inside 'run --lock ticket' --engine qemu --sched vmm => use --sched host
 {BOOT} --workload-inside 'run --lock ticket' --initrd x => cannot be used with '--initrd
 run --workload-inside 'run --lock ticket' => --kernel <FILE>

@@ -21,7 +21,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn ratio(&self) -> Option<Rate> {
+    pub(super) fn ratio(&self) -> Option<Rate> {
         self.rates.map(|(above, below)| above.over(below))
     }
 }

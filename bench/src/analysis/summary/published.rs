@@ -93,7 +93,7 @@ impl Results<'_> {
                 let estimate = fast.and_then(|fast| {
                     let cells = [fast, slow].map(|setting| (setting, arm.as_str(), false));
                     let pairs = self.placed.pairs(&Measure::Throughput, cells);
-                    rate::estimate(&pairs.iter().filter_map(|pair| pair.ratio).collect::<Vec<_>>())
+                    rate::estimate(&pairs.iter().filter_map(Pair::ratio).collect::<Vec<_>>())
                 });
                 Some((estimate, slow, arm))
             }

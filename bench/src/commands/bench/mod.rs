@@ -43,8 +43,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
 pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
     let sweep = Sweep {
         vary: &args.vary,
-        settings: &args.settings,
-        boot: &args.boot.pairs(),
+        settings: &args.boot.over(&args.settings).map_err(Failure::usage)?,
         baseline: args.compare.as_deref(),
         of: &args.of,
         blocks: args.blocks,

@@ -7,18 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Image, Instruments, Linux as Kernel, Needs, RamDisk, Run, System, printable};
+use haltkick_vmm::{Engine, Image, Instruments, Needs, Run, printable};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::{guest_image, interrupt};
-use crate::experiment::workload_inside::WorkloadInside;
+use crate::experiment::Boot;
 use crate::host::identity::Host;
 use crate::host::{cpulist, noise};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
 use crate::results::live::LiveFile;
-use crate::settings::{Supply, Value, linux, rounds};
+use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
@@ -71,28 +71,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 /// Boots a Linux kernel, runs it to its end, prints its record. Its console goes to stderr as it comes, its record to stdout at the end.
 fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
-    let wrong_inside = |message: String| Failure::usage(printable(&format!("--workload-inside: {message}")));
-    let inside = args.linux.workload_inside.as_deref().map(WorkloadInside::read).transpose();
-    let inside = inside.map_err(wrong_inside)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
-    let mut run = args.settings.resolve(Supply { image: &image, allowed: &allowed })?;
-    guest_image::say_before(&allowed, std::iter::once(&run));
-    let settings = &args.settings;
-    // Unlike a lock's, these are there unless they are hidden.
-    run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-    let mut linux = Kernel {
+    let boot = Boot {
         kernel: kernel.into(),
-        initrd: args.linux.initrd.as_ref().map(|path| RamDisk::File(path.into())),
-        append: args.linux.append.clone().unwrap_or_default(),
-        memory_bytes: linux::memory_bytes(settings),
-        marker: args.linux.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
-        limit: Some(linux::limit(settings)),
+        initrd: args.linux.initrd.clone(),
+        words: args.linux.append.clone().unwrap_or_default(),
+        marker: args.linux.marker.as_deref(),
+        inside: args.linux.workload_inside.as_deref(),
     };
-    if let Some(inside) = inside {
-        inside.put_into(&mut linux, run.guests[0].vcpus).map_err(wrong_inside)?;
-    }
-    run.guests[0].system = System::Linux(linux);
+    let run = boot.run(&args.settings, Supply { image: &image, allowed: &allowed })?;
+    guest_image::say_before(&allowed, std::iter::once(&run));
     haltkick_vmm::check_guests(&run, &image)?;
     guest_image::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
@@ -110,7 +99,6 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
 
 /// Every option is either used for Linux guests too, or refused; of settings the table says which.
 fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
-    let refused = args.settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
     let options = [
         ("guest-set", args.guest_set.is_some()),
         ("guest", args.image.guest.is_some()),
@@ -120,13 +108,12 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
         ("perf-map", args.perf_map),
         ("repeat", args.repeat > 1),
     ];
-    let option = options.into_iter().find_map(|(name, given)| given.then_some(name));
-    if let Some(name) = refused.map(|(setting, _)| setting.name).or(option) {
-        return Err(Failure::usage(format!(
-            "--{name} is for our own guest on /dev/kvm: leave it out with --kernel, or put it into --workload-inside"
-        )));
+    match options.into_iter().find_map(|(name, given)| given.then_some(name)) {
+        Some(name) => {
+            Err(Failure::usage(format!("--{name} is for our own guest: leave it out with --kernel")))
+        }
+        None => Ok(()),
     }
-    Ok(linux::check_descheduling(&args.settings)?)
 }
 
 /// Mean time between the samples of a pCPU, unless it is said.

@@ -1,13 +1,16 @@
 //! The table says what it should of each setting.
 
 use super::*;
+use crate::settings::Value;
 use crate::settings::row::Apply;
 
 #[test]
 fn every_value_is_written_as_it_is_read() {
     for setting in all() {
         let examples: &[&str] = match &setting.kind {
-            Kind::Name => &["ticket"],
+            Kind::Name | Kind::Text => &["ticket"],
+            Kind::Words => &["", "quiet x=1"],
+            Kind::Flag => &["true", "false"],
             Kind::Word(words) => &[words.offered()[0].get_name().to_owned().leak()],
             Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
             Kind::Time => &["0s", "1.5ms", "60s"],
@@ -43,12 +46,12 @@ fn every_value_is_written_as_it_is_read() {
             let (read, written) = example.split_once(" -> ").unwrap_or((example, example));
             for text in [read, written] {
                 let value = setting.read(text).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
-                assert_eq!(value.to_string(), written, "{}", setting.name);
+                assert_eq!(value, written, "{}", setting.name);
                 // It is applied in the notation in which it was read.
                 let mut run = Run::default();
                 match setting.apply {
-                    Apply::Run(apply) => apply(&mut run, &value),
-                    Apply::Ours(apply) => apply(run.guests[0].ours_mut().unwrap(), &value),
+                    Apply::Run(apply) => apply(&mut run, Value(&value)),
+                    Apply::Ours(apply) => apply(run.guests[0].ours_mut().unwrap(), Value(&value)),
                     Apply::Combined => {}
                 }
             }
@@ -82,6 +85,8 @@ fn what_cannot_be_read_is_refused_with_what_to_write() {
         ("deschedule", "holder,prob=2", "'2' is no number above 0 and at most 1"),
         ("deschedule", "holder,for=5", "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
         ("deschedule", "holder,rate=1,prob=1", "'prob=1' says a second time how often"),
+        ("kernel", "", "an empty text names nothing"),
+        ("nopvspin", "yes", "'yes' is neither true nor false"),
         ("ple", "4096", "write gap=N, window=N or target=WHICH"),
         ("ple", "gap=0", "out of range"),
         ("ple", "widow=1", "did you mean 'window'?"),

@@ -29,7 +29,7 @@ pub(crate) const SLOTS: usize = 8;
 pub struct NodeCode<const NODES: usize>(u32);
 
 /// Names the node of a nesting level.
-pub type Code = NodeCode<LEVELS>;
+pub(crate) type Code = NodeCode<LEVELS>;
 /// Names the node of a slot.
 pub(crate) type SlotCode = NodeCode<SLOTS>;
 
