@@ -208,7 +208,6 @@ pub(crate) fn run_id(started: SystemTime) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
     use crate::measure::fuzzed::{good, record_of};
     use crate::settings::table;
 

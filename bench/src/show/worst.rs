@@ -130,18 +130,17 @@ const INDENT: usize = 6;
 fn table(rows: &[Row]) -> String {
     let lines: Vec<Line> = rows.iter().map(|it| row(it).map(Field::new).into()).collect();
     let laid_out = layout(&HEAD.map(String::from), &lines, HEAD.len() - 1);
-    let below = |row: &Row| {
-        let told = [("lock", &row.state), ("nearest point", &row.place.nearest_point)];
-        let told = told.into_iter().filter_map(|(name, told)| Some(format!(" | {name}: {}", told.as_ref()?)));
-        format!("{:INDENT$}{}{}\n", "", causes(row), told.collect::<String>())
-    };
-    let below = std::iter::once(String::new()).chain(rows.iter().map(below));
+    let below = rows.iter().map(|row| format!("{:INDENT$}{}\n", "", causes(row)));
+    let below = std::iter::once(String::new()).chain(below);
     laid_out.lines().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
 }
 
+/// What the loss consists of, the state of the lock, and the nearest point.
 fn causes(row: &Row) -> String {
     let Parts { idle, vmm, guest } = row.parts;
-    format!("idle {idle:.1}, VMM {vmm:.1}, spin and lock {guest:.1}")
+    let told = [("lock", &row.state), ("nearest point", &row.place.nearest_point)];
+    let told = told.into_iter().filter_map(|(name, told)| Some(format!(" | {name}: {}", told.as_ref()?)));
+    format!("idle {idle:.1}, VMM {vmm:.1}, spin and lock {guest:.1}{}", told.collect::<String>())
 }
 
 fn row(row: &Row) -> [String; 11] {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::compared::Placed;
+use super::compared::{Pair, Placed};
 use super::{Comparison, Row, Setting, Summary};
 use crate::analysis::rate;
 use crate::analysis::statistics::{Estimate, Interval};

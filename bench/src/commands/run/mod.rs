@@ -18,7 +18,7 @@ use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::directory::{OpenedFile, create_anew};
 use crate::results::live::LiveFile;
-use crate::settings::{Settings, Supply, rounds};
+use crate::settings::{Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::{experiment, measure, show};
@@ -75,7 +75,7 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     let allowed = cpulist::allowed()?;
     let boot = Boot {
         kernel: kernel.into(),
-        initrd: args.linux.initrd.clone(),
+        initrd: args.linux.initrd.as_ref().map(Into::into),
         words: args.linux.append.clone().unwrap_or_default(),
         marker: args.linux.marker.as_deref(),
         inside: args.linux.workload_inside.as_deref(),

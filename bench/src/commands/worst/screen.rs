@@ -278,12 +278,13 @@ impl Screen<'_> {
         let sets = if has_sets { Search::new(&mut self).run(&rows)? } else { vec![] };
         let coverage = self.coverage(map);
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
+        let machine = asked.contexts[0].0.given("machine").map(|machine| machine.to_string());
         Ok(Worst {
             schema: "haltkick.worst".into(),
             schema_version: 1,
             lock: asked.run.our(0).ours.lock.clone(),
             pv: guest.pv,
-            machine: asked.contexts[0].0.given("machine").map(ToString::to_string).unwrap_or_default(),
+            machine: machine.unwrap_or_default(),
             pcpus: asked.run.cpus.len(),
             vcpus: guest.vcpus,
             for_us: asked.kind.length().as_secs_f64() * 1e6,
