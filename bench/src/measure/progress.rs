@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_costs_its_length_first_then_its_mean_or_what_others_do() {
+    fn a_cell_costs_its_length_then_its_mean_or_what_others_do() {
         // Names of cells, their lengths, and how long they took or are to cost.
         type Cells = &'static [(&'static str, u32, u32)];
         let (work, window, simulated) = ((true, false), (false, false), (false, true));
