@@ -105,10 +105,10 @@ fn the_version_is_told_by_the_command_the_changelog_and_the_citation() {
 /// Formats of `haltkick schema`, in its order, and the beginning of the SHA-256 of what it prints.
 const KEPT: &str = "\
 experiment e70f5fff47fd5965
-run 2b5e9c4b5af4701c
-failure b903f1def27b0c58
+run 80dcaece17b03465
+failure b10cf321033b0491
 manifest 42629ec4de97977b
-summary c432b14e4cc0e54b
+summary 351d387573665c6c
 comparison a215b1b6c7f3116d
 worst c1da60707070a0ea
 reproduction 99de8bbc76c8f153

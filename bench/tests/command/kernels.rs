@@ -161,7 +161,7 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     refuses(&resume, "was begun with other kernels: arm 'new'");
     std::fs::remove_file(format!("{directory}/old/vmlinux")).expect("a file");
     ends(3, &format!("bench {file} --output {merged}"))
-        .says(&["kernels.toml:11:10: ", "old/vmlinux: No such file"]);
+        .says(&["kernels.toml:11:1: ", "old/vmlinux: No such file"]);
 }
 
 /// The kernel that `bench/tests/nested/nested.sh setup` unpacks, or one of this host.
