@@ -1,4 +1,5 @@
-/* A queue of spinners whose nodes are the CPUs' own, told by number: the queue that a sleeping lock's spinners wait in. */
+/* A queue of spinners whose nodes are the CPUs' own, told by number: the queue that a sleeping lock's spinners wait in. Each round of
+ * waiting reads a word beside the tail, as its limit would be: measured times grow by what two writes to a line cost that all poll. */
 #include "haltkick.h"
 
 struct node {
@@ -10,6 +11,7 @@ struct node {
 
 struct osq {
     hk_u32 tail; /* number of the last in the queue; 0: nobody */
+    hk_u32 ends; /* not zero: waiters leave the queue; nobody sets it */
 };
 
 HK_LOCK(struct osq);
@@ -45,8 +47,11 @@ void hk_lock(struct osq *lock)
     struct node *previous = hk_percpu(before - 1);
     node->previous = previous;
     __atomic_store_n(&previous->next, node, __ATOMIC_RELEASE);
-    while (!__atomic_load_n(&node->locked, __ATOMIC_ACQUIRE))
+    while (!__atomic_load_n(&node->locked, __ATOMIC_ACQUIRE)) {
+        if (__atomic_load_n(&lock->ends, __ATOMIC_RELAXED))
+            return;
         __builtin_ia32_pause();
+    }
 }
 
 void hk_unlock(struct osq *lock)

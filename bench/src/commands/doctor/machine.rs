@@ -135,7 +135,7 @@ impl Measured {
         }
         figure(&mut text, "shared-ns", 5.0, "E");
         figure(&mut text, "memory-ns", cpu.memory_ns, "here");
-        figure(&mut text, "invalidate-factor", 1.35, "E");
+        figure(&mut text, "invalidate-factor", 1.6, "E");
         figure(&mut text, "occupancy-socket", 0.5, "E");
         figure(&mut text, "occupancy-far", 1.0, "E");
         figure(&mut text, "grants-in-a-row", 4.0, "E");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cpu::bus::{Access, Bus, Granted, LINE, Refused};
 use crate::lines::{Lines, Need, State};
 use crate::machine::loops::PauseFilter;
-use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
+use crate::machine::{MOST_LATE_PS, Machine, Stores};
 
 use super::Memory;
 use super::witness::Step;
@@ -416,10 +416,9 @@ impl<M: Memory> Fabric<M> {
         self.buffer(now)
     }
 
-    /// Whether a plain store to the line becomes visible at once.
+    /// Whether a plain store to the line becomes visible at once: one that the core's other thread wrote last takes `sibling-ns`.
     pub(super) fn owns(&self, now_ps: u64, cpu: u32, line: u64) -> bool {
-        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
-        own && self.lines.has(now_ps, cpu, line, Need::Write)
+        self.lines.is_as_read(cpu, line) && self.lines.has(now_ps, cpu, line, Need::Write)
     }
 
     /// Whether stores to the line wait in the buffer even if it is here.

@@ -1,6 +1,6 @@
 //! Lines on their way to CPUs, and the stores that wait for them in buffers on their way to memory, where others see them.
 //!
-//! [`Ownership::Overlap`] asks for the lines of all stores of a buffer at once, else the first one asks alone.
+//! All stores of a buffer ask for their lines at once. Of [late](Stores::Late) ones, the first asks alone.
 //!
 //! *Accesses that cross into another line.* A CPU that waits for one line while others come for the other would never have both. So
 //! the second one is its own as soon as the first has come, as if it had locked the bus: an instruction that has waited is carried
@@ -9,7 +9,7 @@
 use std::sync::atomic::AtomicBool;
 
 use crate::lines::Need;
-use crate::machine::Ownership;
+use crate::machine::Stores;
 
 use super::fabric::{Fabric, Store};
 use super::{Board, Due, Happening, Memory, SlotState};
@@ -86,9 +86,9 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
+    /// Sees to it that stores of a slot's buffer are on their way.
     pub(super) fn start_store(&mut self, slot: u32) {
-        if self.fabric.machine.model.ownership == Ownership::Overlap {
+        if self.fabric.machine.model.stores == Stores::Prompt {
             return self.ask_for_all(slot);
         }
         let place = &mut self.slots[slot as usize];

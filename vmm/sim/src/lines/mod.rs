@@ -14,9 +14,9 @@
 //! for long enough. *Near requests first*: any in the owner's cluster is served next, by chance, up to a bound of such grants in a
 //! row; then any from elsewhere. Loops of load and compare-and-swap show that it is chance: they grow with the root of the CPUs.
 //!
-//! *A line leaves at once, or late.* Inside a cluster the next request waits at the owner already: one operation is a visit. From
-//! another cluster it has a way to go, and the owner goes on meanwhile. So a second socket costs little where all ask again at
-//! once, and much where the owner has nothing more to do.
+//! *A line leaves at once, or late.* Inside a cluster the next request waits at the owner already: one operation is a visit. To
+//! another cluster it has a longer way, and the owner goes on for as much as that is longer. So a second socket costs little where
+//! all ask again at once, and much where the owner has nothing more to do.
 //!
 //! There is no clock here: the caller passes the time, and calls [`Lines::complete`] at the time that it was told. A request
 //! changes the line at its completion; so until then others go on reading their copies.
@@ -504,10 +504,15 @@ impl Lines {
             let keeps_ps = if before == Need::Write { machine.costs.rmw_ps } else { 0 };
             completes_ps = completes_ps.max(now_ps + jittered_ps(task.spacing_ps(costs)).max(keeps_ps));
         }
+        // A request that has waited is looked up already: the line is the owner's for as long as its way is longer than a near one.
+        let kept_until_ps = match before {
+            Some(_) if flight_ps > 0 => completes_ps.saturating_sub(costs.near_visit_ps()),
+            _ => now_ps + flight_ps,
+        };
         self.change(number, |state| state.put(State::UNDER_WAY, true));
         let line = self.line(number);
         line.under_way = Some(request);
-        line.kept_until_ps = now_ps + flight_ps;
+        line.kept_until_ps = kept_until_ps;
         line.is_gone = before.is_some() && request.need == Need::Write;
         // As many as CPUs of the cluster would have had, and the one that the line has come for.
         line.kept_writes = grants_in_a_row + u32::from(before == Some(Need::Write));

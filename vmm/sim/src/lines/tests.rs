@@ -165,9 +165,10 @@ fn those_near_the_owner_are_served_first_and_cost_an_occupancy_each() {
     let cpus: Vec<u32> = served.iter().map(|served| served.0).collect();
     assert!([[0, 1, 8, 4], [0, 8, 1, 4]].contains(&[cpus[0], cpus[1], cpus[2], cpus[3]]), "{cpus:?}");
     let spacing: Vec<u64> = served.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
-    let near_ps = costs.near_ps * costs.occupancy_near_permille / 1000;
-    assert_eq!(spacing[..2], [near_ps.max(MACHINE.costs.rmw_ps); 2]);
-    assert_eq!(spacing[2], costs.hops_ps[0] * costs.occupancy_far_permille / 1000);
+    assert_eq!(spacing[..2], [costs.near_visit_ps().max(MACHINE.costs.rmw_ps); 2]);
+    // Its latency began when it asked.
+    let far_ps = costs.hops_ps[0] * costs.occupancy_far_permille / 1000;
+    assert_eq!(served[3].1, (served[2].1 + far_ps).max(costs.hops_ps[0]));
     // A sibling is spaced like a core of the cluster.
     let machine = altered(|machine| machine.costs.line.occupancy_near_permille = 900);
     let served = order(&mut Lines::new(machine, 4096), &[0, 8]);
@@ -237,6 +238,23 @@ fn an_owner_goes_on_until_the_request_is_there() {
             std::iter::from_fn(|| lines.has(0, 0, 7, Need::Write).then(|| lines.hit(0, 0, 7, Need::Write)));
         let most = if flight_ps > 0 { costs.grants_in_a_row as usize } else { 0 };
         assert_eq!(writes.take(100).count(), most, "CPU {asks}");
+    }
+}
+
+#[test]
+fn an_owner_goes_on_while_a_way_is_longer_than_near() {
+    for asks in [2, 4] {
+        let mut lines = written();
+        assert!(lines.request(0, (1, 7, Need::Write), false).is_some());
+        assert_eq!(lines.request(0, (asks, 7, Need::Write), false), None);
+        // It has waited for so long that the occupancy of the line alone counts.
+        let now_ps = 1_000_000;
+        let comes_ps = lines.complete(now_ps, 7).1.expect("the next one begins");
+        let leaves_ps = comes_ps - MACHINE.costs.line.near_visit_ps();
+        assert!(leaves_ps > now_ps, "CPU {asks}: {leaves_ps}");
+        for (at_ps, may) in [(now_ps, true), (leaves_ps - 1, true), (leaves_ps, false)] {
+            assert_eq!(lines.has(at_ps, 1, 7, Need::Write), may, "CPU {asks}, {at_ps} ps");
+        }
     }
 }
 

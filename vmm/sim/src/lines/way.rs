@@ -117,7 +117,7 @@ impl Task {
         match self.way {
             // Under contention a sibling is as any core of the cluster: with all siblings busy, a machine whose counts are
             // published does no more operations on one word than without them.
-            Way::Core => costs.near_ps * permille / 1000,
+            Way::Core => costs.near_visit_ps(),
             // Copies go to many at once, and as much longer to those who are farther away.
             _ if self.shares => {
                 let multiple = costs.shared_ps * self.latency_ps(costs).max(costs.near_ps);

@@ -127,6 +127,13 @@ pub struct LineCosts {
     pub grants_in_a_row: u32,
 }
 
+impl LineCosts {
+    /// Time from one transfer within a cluster to the next, of a line for which requests queue.
+    pub(crate) fn near_visit_ps(&self) -> u64 {
+        self.near_ps * self.occupancy_near_permille / 1000
+    }
+}
+
 /// Costs of being a guest of a hypervisor, in picoseconds.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -210,8 +217,6 @@ pub struct Model {
     /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
     #[serde(deserialize_with = "jitter")]
     pub jitter: f64,
-    /// How stores in a store buffer get their lines.
-    pub ownership: Ownership,
     /// Time of a vCPU that has others drop translations.
     pub invalidation: Invalidation,
     /// Work that takes speed from the other thread of a core.
@@ -229,7 +234,6 @@ impl Default for Model {
         Self {
             placement: Placement::Last,
             jitter: 0.05,
-            ownership: Ownership::Serial,
             invalidation: Invalidation::Free,
             smt: Smt::Busy,
             stores: Stores::Prompt,
@@ -261,17 +265,6 @@ pub enum Placement {
     Last,
     /// On the pCPU with the lowest number.
     Lowest,
-}
-
-/// How stores in a store buffer get their lines.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ownership {
-    /// Each store asks for its line when it is the first, also for one that the core owns. A store to such a line is visible at once
-    /// if no other waits, whichever thread of the core wrote the line last.
-    Serial,
-    /// All stores ask at once, unless the core owns the line. A line that the core's other thread wrote last takes `sibling-ns`.
-    Overlap,
 }
 
 /// Time of a vCPU that has others drop translations, beyond its exit.

@@ -1,6 +1,6 @@
-//! Boards by the machine's model: words in two lines, late stores, ownership, and the speed of a core's threads.
+//! Boards by the machine's model: words in two lines, stores that are late or ask at once, and the speed of a core's threads.
 
-use haltkick_sim::machine::{Machine, Ownership, Smt, Stores};
+use haltkick_sim::machine::{Machine, Smt, Stores};
 
 use crate::programs::*;
 use crate::{Bench, CODE, DATA, preset};
@@ -53,9 +53,8 @@ fn late_stores_are_not_seen_unless_a_fence_follows() {
 }
 
 /// Time of a CPU that stores to a line of each of these CPUs until all its stores are visible.
-fn stored_ps(ownership: Ownership, others: &[u32]) -> u64 {
+fn stored_ps(others: &[u32]) -> u64 {
     let mut machine = preset("cascadelake-2s");
-    machine.model.ownership = ownership;
     machine.model.jitter = 0.0;
     let code = [store_to_lines(), add()].concat();
     let mut bench = Bench::of_machine(1, machine, &code);
@@ -75,26 +74,16 @@ fn stored_ps(ownership: Ownership, others: &[u32]) -> u64 {
     ends[0].1 - began_ps
 }
 
-/// Times with requests for ownership one after the other, and all at once.
-fn serial_and_overlap_ps(others: &[u32]) -> [u64; 2] {
-    [Ownership::Serial, Ownership::Overlap].map(|ownership| stored_ps(ownership, others))
-}
-
 #[test]
-fn requests_for_ownership_overlap_where_the_model_says_so() {
-    let (far_ps, sibling_ps) = (135_000, 7_000);
-    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[30; 8]);
-    assert!(serial_ps > 8 * far_ps, "one after the other: {serial_ps}");
-    assert!((far_ps..2 * far_ps).contains(&overlap_ps), "all at once: {overlap_ps}");
-    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[0; 8]);
-    assert_eq!(serial_ps, overlap_ps, "lines of its own");
-    // Another socket has the first line, and the core itself the others: it asks for none of those.
-    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[30, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(serial_ps > overlap_ps + 6 * sibling_ps, "behind a miss: {serial_ps}, {overlap_ps}");
-    let [of_sibling, own] = [40, 0].map(|other| serial_and_overlap_ps(&[other]));
-    assert_eq!(of_sibling[0], own[0], "a sibling's line");
-    let longer_ps = of_sibling[1] - own[1];
-    assert!((2_000..7_000).contains(&longer_ps), "as much of it as the fence has to wait for: {longer_ps}");
+fn the_stores_of_a_buffer_ask_for_their_lines_at_once() {
+    let far_ps = 135_000;
+    let (all_far_ps, all_own_ps) = (stored_ps(&[30; 8]), stored_ps(&[0; 8]));
+    assert!((far_ps..2 * far_ps).contains(&all_far_ps), "eight lines of another socket: {all_far_ps}");
+    // Behind a miss, lines that the core has are asked for by none.
+    let behind_ps = stored_ps(&[30, 0, 0, 0, 0, 0, 0, 0]) - stored_ps(&[30]);
+    assert!(behind_ps <= all_own_ps, "{behind_ps} for seven lines of its own, {all_own_ps} for eight");
+    let longer_ps = stored_ps(&[40]) - stored_ps(&[0]);
+    assert!((2_000..7_000).contains(&longer_ps), "a sibling's, as much as the fence waits for: {longer_ps}");
 }
 
 #[derive(Clone, Copy)]
