@@ -86,7 +86,7 @@ pub const WORD_PV_TICKET: u32 = 3;
 pub const WORD_QSPINLOCK: u32 = 4;
 /// As [`WORD_QSPINLOCK`], with node in bits 9-10 and CPU + 1 in bits 11-31.
 pub const WORD_QSPINLOCK_WHOLE: u32 = 5;
-/// 32 bits: 0 free, else 8 times the CPU + 1, and the node, of the last in the queue, the owner if there are no waiters.
+/// 32 bits: 0 free, else bits 0-2 node and bits 3-31 CPU + 1 of the last in the queue, the owner if there are no waiters.
 pub const WORD_MCS: u32 = 6;
 /// 32 bits: bit 0 locked, bits 1-14 owner, bit 15 an owner was seen preempted, bit 16 no stealing, bits 17-31 CPU + 1 of
 /// the last in the queue.

@@ -70,6 +70,7 @@ run --vary ratio=1,2 => haltkick: `haltkick run` has no --vary: `haltkick sweep`
 bench overcommit --ratio 4 => haltkick: `haltkick bench` takes settings of runs as --set ratio=VALUE
 flips mcs tas --machine M => haltkick: `flips` is gone: `haltkick sweep --vary lock=A,B
 disasm qspinlock => haltkick: `disasm` is gone: `objdump
+doctor --json => haltkick: `doctor --json` is gone: `haltkick doctor --format json`
 bench overcommit --set hold => write KEY=VALUE
 bench overcomit => unknown experiment 'overcomit': did you mean 'overcommit'?
 bench overcommit --ratios 1,4096 => ratio: 4096 is out of range

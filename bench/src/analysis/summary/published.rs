@@ -53,9 +53,12 @@ struct Results<'a> {
 
 impl Results<'_> {
     fn reproduced(&self, row: &Published) -> Reproduced {
-        let pcpus = self.summary.rows.first().map(|row| row.pcpus);
+        let found = self.figure(&row.ours);
+        // Machines of a grid differ in their pCPUs.
+        let is_of_ours = |it: &&Row| found.as_ref().is_none_or(|(_, setting, _)| it.setting == **setting);
+        let pcpus = self.summary.rows.iter().find(is_of_ours).map(|it| it.pcpus);
         let is_beyond = pcpus.is_some_and(|here| here < row.needs_pcpus as usize);
-        let found = if is_beyond { None } else { self.figure(&row.ours) };
+        let found = found.filter(|_| !is_beyond);
         let ratio = found.as_ref().and_then(|(_, setting, arm)| self.vcpus_per_pcpu(setting, arm));
         let control = match &row.control {
             Some(control) => self.comparison(&control.compare, &control.at),

@@ -178,10 +178,11 @@ fn a_full_pin_counter_refuses_one_more<S: Scheme>(world: &World<S>, vcpu: &Vcpu)
     grant(world, 0, PERMIT_ACCESS, 0);
     let handles: Vec<u32> = (0..255).map(|_| world.map(vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap()).collect();
     assert_eq!(world.map(vcpu, MAPPER, to_map(0, HOST_MAP)), Err(Status::GeneralError));
-    let other_counter = world.map(vcpu, MAPPER, to_map(0, DEVICE_MAP)).unwrap();
+    let others = [DEVICE_MAP, HOST_MAP | READONLY_MAP, DEVICE_MAP | READONLY_MAP];
+    let other_counters = others.map(|flags| world.map(vcpu, MAPPER, to_map(0, flags)).unwrap());
     unmap(world, vcpu, &handles);
     assert_eq!(vcpu.counted(Counter::Invalidate), 8, "one for each 32 of 255");
-    unmap(world, vcpu, &[other_counter]);
+    unmap(world, vcpu, &other_counters);
 }
 
 fn a_domain_without_handles_is_refused<S: Scheme>(world: &World<S>, _: &Vcpu) {

@@ -167,9 +167,9 @@ struct Slot {
     /// Due events with another token are void.
     token: u64,
     alarm_token: u64,
-    /// The first store of its buffer is on its way.
+    /// The first store of its buffer is on its way, if stores are late.
     storing: bool,
-    /// Lines that stores of its buffer have asked for, if those do not wait for each other.
+    /// Lines that stores of its buffer have asked for, unless stores are late.
     asked: Vec<u64>,
     /// The other line of the access that waits for one.
     other: Option<u64>,
@@ -250,7 +250,9 @@ impl<M: Memory> Board<M> {
         let mut code = Code::default();
         loops.iter().for_each(|work| code.watch(work.head));
         let line = &machine.costs.line;
-        let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
+        let far_ps = line.hops_ps.iter().map(|ps| ps * line.occupancy_far_permille / 1000);
+        let socket_ps = line.socket_ps * line.occupancy_socket_permille / 1000;
+        let least_ps = far_ps.fold(socket_ps, u64::min).min(line.near_visit_ps());
         Self {
             slots: (0..machine.topology.cpus())
                 .map(|cpu| Slot {
@@ -262,7 +264,7 @@ impl<M: Memory> Board<M> {
             due: BinaryHeap::new(),
             now_ps: 0,
             loops: loops.iter().map(|work| (work.head, *work)).collect(),
-            least_transfer_ps: machine.model.least_ps(occupancy_ps.min(line.shared_ps).min(line.near_ps)),
+            least_transfer_ps: machine.model.least_ps(least_ps.min(line.shared_ps).min(line.near_ps)),
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
@@ -647,6 +649,8 @@ mod tests {
         );
         assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
         assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
+        assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_far_permille = 10), 1_728);
+        assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_socket_permille = 10), 891);
     }
 
     #[test]

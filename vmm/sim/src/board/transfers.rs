@@ -112,8 +112,8 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that
-    /// follow it at once.
+    /// A line has come for a store of a slot's buffer. If that store is the first, it becomes visible, and with it those to the same
+    /// line that follow it at once.
     pub(super) fn store_done(&mut self, slot: u32, line: u64, at_ps: u64) {
         let place = &mut self.slots[slot as usize];
         place.storing = false;

@@ -197,7 +197,7 @@ struct Line {
     /// The cores, where several have it.
     sharers: Option<Sharers>,
     under_way: Option<Request>,
-    /// Time at which the request under way comes to the owner's cluster. Until then the owner may go on to write.
+    /// Time until which the owner may go on to write: for as long as the way of the request under way is longer than a near one.
     kept_until_ps: u64,
     /// Writes that the owner may still make until that time.
     kept_writes: u32,
@@ -333,7 +333,7 @@ impl Lines {
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
     ///
     /// A line whose present request did not wait can still be read on its way to another core, until it is there. Its owner may
-    /// write it until the request has come to its cluster.
+    /// write it for as long as the way of the request is longer than a near one.
     #[inline]
     pub(crate) fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let core = self.places[cpu as usize].core;
