@@ -35,7 +35,7 @@ pub(crate) fn instead(arguments: &[String]) -> Option<String> {
 /// A sentence about a variable of the environment, if `name` once was the default of a setting. Ignored silently it would change figures.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let key = name.strip_prefix("HALTKICK_")?.to_lowercase().replace('_', "-");
-    let is_gone = key == "defaults" || table::all().any(|setting| setting.name == key);
+    let is_gone = key == "defaults" || table::all().any(|it| it.name == key && !table::boots(it.name));
     is_gone.then(|| format!("{name} is gone: write an experiment file, and unset {name}"))
 }
 

@@ -140,7 +140,10 @@ impl BootArgs {
             ("marker", marker),
             (WORKLOAD_INSIDE, workload_inside),
         ];
-        settings.clone().with(each.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))))
+        each.into_iter().try_fold(settings.clone(), |so_far, (key, value)| {
+            let pair = value.as_deref().map(|value| (key, value));
+            so_far.with(pair).map_err(|error| format!("--{key}: {error}"))
+        })
     }
 }
 

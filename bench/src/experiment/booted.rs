@@ -72,7 +72,7 @@ impl Experiment {
         }
     }
 
-    /// What `patch` says of the kernel, if its files are there.
+    /// The kernel of `patch` and what goes with it, if the files are there.
     pub(super) fn boot<'a>(&self, patch: &'a Patch) -> Result<Boot<'a>> {
         let file = |key: &str| {
             let Some((path, at)) = patch.text(key).zip(patch.place(key)) else { return Ok(None) };
@@ -107,7 +107,7 @@ fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// What a Linux guest boots, and what it is told, in addition to its settings.
+/// Files and words with which a Linux guest boots, in addition to its settings.
 pub(crate) struct Boot<'a> {
     pub(crate) kernel: PathBuf,
     pub(crate) initrd: Option<PathBuf>,

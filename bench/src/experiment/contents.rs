@@ -147,7 +147,7 @@ impl Patch {
         self.settings.given(key).map(Value::text)
     }
 
-    /// What boots a kernel, as far as it is given, each with its place.
+    /// Keys of [`table::BOOT`] that are given, each with its place.
     pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
         table::BOOT.iter().filter_map(|row| Some((row.name, self.place(row.name)?)))
     }

@@ -194,6 +194,9 @@ impl<'a> Reader<'a> {
         let mut vm = Vm::default();
         for (key, key_at, node) in self.entries() {
             let value = self.scalar(node)?;
+            if value.contains([',', ';']) {
+                return Err(self.complain(&node.span(), "a comma or semicolon, which no name or value has"));
+            }
             vm.set(key, &value).map_err(|error| self.complain(&key_at, error))?;
         }
         Ok(vm)

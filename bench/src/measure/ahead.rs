@@ -14,7 +14,7 @@ use haltkick_vmm::{Found, Run, RunError, VirtualTime};
 use super::progress::{LOOKS_EVERY, Planned, Progress};
 use crate::experiment::plan::{Cell, Plan};
 
-/// Makes a run, and shows how far it is. Of its guests some may have failed.
+/// Makes a run, and shows how far it is. Some of its guests may have failed.
 pub(crate) type Simulate<'a> = &'a (dyn Fn(&Run, Arc<VirtualTime>) -> Result<Found, RunError> + Sync);
 
 /// Runs that may be ordered and not taken, in addition to one for each thread.
@@ -131,8 +131,8 @@ const FIRST_PART: u32 = 256;
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
 
 /// Lets `progress` know how long simulated cells of the plan take here: some of them are simulated for a part of their time. How long a
-/// simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. Of a cell that fails
-/// the experiment will say why.
+/// simulation takes goes with what its vCPUs do, not with their number alone: those that spin or sleep cost little. A cell
+/// that fails is passed over: the experiment will say why.
 pub(crate) fn try_some(plan: &Plan, simulate: Simulate<'_>, progress: &mut Progress) {
     let cells: Vec<&Cell> = plan.cells().filter(|cell| cell.run.engine.is_simulated()).collect();
     let step = cells.len().div_ceil(MOST_CELLS).max(1);

@@ -240,7 +240,7 @@ fn unjudged(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) 
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
     let (end, failure) = ending(seen);
-    // Of the others the name says it.
+    // The names of other ends say enough.
     let failure = failure.filter(|_| ["power-off", "failed"].contains(&end)).map(|failure| failure.message);
     let settings = Settings::of_linux(run, outcome, &mut why);
     let per_vcpu = outcome.vcpus.iter().map(|vcpu| PerVcpu { acquisitions: None, ..PerVcpu::from(vcpu) });

@@ -241,6 +241,8 @@ impl<'a> Session<'a> {
         let cut_off = self.records.iter().filter(|record| is_in(record, block));
         let cut_off = cut_off.filter(|record| record.place.as_ref().is_some_and(|it| it.cell_id == cell.id));
         place.replaces = cut_off.map(|record| record.run_id.clone()).collect();
+        // Records of one run stand together.
+        place.replaces.dedup();
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let (mut together, mut has_record, mut is_stuck) = (Duration::ZERO, false, false);

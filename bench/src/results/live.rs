@@ -236,7 +236,7 @@ impl View {
     /// A line that a run wrote, without rates; or why it is none, as the rest of a sentence about its file.
     pub(crate) fn of_line(line: &[u8]) -> std::result::Result<Self, String> {
         read_json(line, (LIVE_SCHEMA, LIVE_SCHEMA_VERSION), printable)
-            .map_err(|why| format!("is not the live view of a run: {why}"))
+            .map_err(|why| format!("is not the live view of a run: {why}: use the haltkick that wrote it"))
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -201,7 +201,7 @@ pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     other(name, "NAME", Kind::Name, help)
 }
 
-/// What a kernel boots with.
+/// A row of `table::BOOT`.
 pub(super) const fn boot(name: &'static str, kind: Kind, help: &'static str) -> Setting {
     other(name, "TEXT", kind, help).linux(Linux::Used)
 }

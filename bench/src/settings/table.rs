@@ -30,7 +30,7 @@ pub(crate) static TABLE: &[(&str, &[Setting])] = &[
     ("Several guests", SEVERAL_GUESTS),
 ];
 
-/// What boots a kernel instead of our own guest: keys of experiment files, which stand wherever settings do.
+/// Keys of experiment files that boot a kernel instead of our own guest. They stand wherever settings do.
 pub(crate) static BOOT: &[Setting] = &[
     boot("kernel", Kind::Text, "Boot this kernel instead of our own guest; relative to this file"),
     boot("initrd", Kind::Text, "Its initial RAM disk; relative to this file"),
@@ -54,7 +54,7 @@ pub(crate) static BOOT: &[Setting] = &[
 
 pub(crate) const CMDLINE: &str = "cmdline";
 pub(crate) const NOPVSPIN: &str = "nopvspin";
-/// What this program runs inside, instead of an initial RAM disk.
+/// The workload that runs inside a kernel. It brings its own RAM disk.
 pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
 
 /// Whether `key` boots a kernel, rather than being a setting of a run.

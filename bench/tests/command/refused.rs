@@ -57,6 +57,8 @@ run --folded x => --profile
 run --engine sim --machine skylake-8s --profile=1ms => counts all time instead of samples
 run {SIM} --repeat 3 --profile => cannot be used with
 run --vcpus 4 --ratio 2 => cannot be used with
+run --guest-set x --vm lock=tas => cannot be used with
+run --guest-set x --guests 2 => cannot be used with
 {QEMU} --trace /nonexistent/run.pftrace => haltkick: --trace:
 {QEMU} --profile=1us => haltkick:
 {QEMU} --perf-map => haltkick:
@@ -108,6 +110,7 @@ sweep --vary kernel={DIR}/one,{DIR}/a,b => {DIR}/a,b has a comma in its name
 sweep --vary cmdline=a,b => cmdline: a semicolon separates values
 sweep --vary 'cmdline=a;b' => this is for arms that have a 'kernel'
 sweep --vary kernel=, => kernel has no values
+sweep --vary kernel=a,b --marker '' => --marker: an empty text names nothing
 sweep --vary ratio=1,2 --vary vcpus=4 => --vary vcpus: --vary ratio says the same
 sweep --vary slice=1ms --vary slice=2ms => --vary slice: --vary slice says the same
 sweep --vary ratio=1,2 --vcpus 4 => --vary ratio: --vcpus says the same

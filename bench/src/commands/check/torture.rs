@@ -39,7 +39,7 @@ pub(super) enum Part {
     Interrupts,
 }
 
-/// What precedes the names of trials at a place, and settings as on the command line, without dashes.
+/// The beginning of the names of trials at a place, and their settings as on the command line, without dashes.
 type Place = [&'static str; 2];
 
 /// This host, or the engine of the command line.
@@ -52,7 +52,7 @@ const LATE_STORES: Place = [
     "eight simulated pCPUs, late stores, ",
     "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms slice=100us",
 ];
-/// There, where vCPUs are looked at before each instruction.
+/// Eight simulated pCPUs, where vCPUs are looked at before each instruction.
 const AT_EACH: Place =
     ["", "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=4ms hold=200ns think=200ns"];
 

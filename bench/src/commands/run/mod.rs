@@ -97,7 +97,7 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
     }
 }
 
-/// Every option is either used for Linux guests too, or refused; of settings the table says which.
+/// Refuses options that Linux guests do not use. [`Boot::run`] refuses such settings.
 fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
     let options = [
         ("guest-set", args.guest_set.is_some()),

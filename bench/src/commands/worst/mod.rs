@@ -155,7 +155,7 @@ fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
     }
 }
 
-/// The result of an attempt in a file.
+/// The result of an attempt, as files tell it.
 fn came_to(effect: &Effect) -> String {
     format!("{:016x}", effect.fingerprint)
 }
