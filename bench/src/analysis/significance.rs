@@ -48,8 +48,8 @@ fn two_sided(t: f64, freedom: f64) -> Option<f64> {
     tail(t.abs(), freedom).map(|tail| (2.0 * tail).min(1.0))
 }
 
-/// Chance of a `t` this large or larger, by Student; none without a degree of freedom. Of values that are all alike it is beyond doubt,
-/// or of values that are all 0, without any difference at all.
+/// Chance of a `t` this large or larger, by Student; none without a degree of freedom. Values that are all 0 have no `t`, and show no
+/// difference.
 fn tail(t: f64, freedom: f64) -> Option<f64> {
     let distribution = StudentsT::new(0.0, 1.0, freedom).ok()?;
     Some(if t.is_nan() { 1.0 } else { distribution.sf(t) })

@@ -33,7 +33,7 @@ impl Settings {
         Self(values.map(told).collect())
     }
 
-    /// What was asked for, without what came of it.
+    /// The request alone, without what came of it.
     pub(crate) fn asked(asked: OurGuest<'_>) -> Self {
         Self(recorded().map(|(name, _, value)| (name.into(), value(asked).unwrap_or_default())).collect())
     }

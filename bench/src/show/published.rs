@@ -28,7 +28,7 @@ pub(crate) fn published<'a>(summaries: impl IntoIterator<Item = &'a Summary>, wi
     wrap(legend, 0).iter().fold(text + "\n", |text, line| text + line + "\n")
 }
 
-/// The published figure and ours in a sentence, and in another what one needs to judge them.
+/// Two sentences: the published figure next to ours, and the conditions by which to judge them.
 pub(crate) fn told(row: &Reproduced) -> [String; 2] {
     let (published, [there, here]) = (&row.published, figures(row));
     let of_both = |there: Option<String>, here: Option<String>| {

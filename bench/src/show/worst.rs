@@ -135,7 +135,7 @@ fn table(rows: &[Row]) -> String {
     laid_out.lines().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
 }
 
-/// What the loss consists of, the state of the lock, and the nearest point.
+/// The causes of the loss, the state of the lock, and the nearest point.
 fn causes(row: &Row) -> String {
     let Parts { idle, vmm, guest } = row.parts;
     let told = [("lock", &row.state), ("nearest point", &row.place.nearest_point)];
@@ -239,7 +239,8 @@ fn ranked(rows: &[Row]) -> Markup {
             tbody { @for row in rows.iter().take(ROWS) { tr {
                 @let cells = self::row(row);
                 @for figure in &cells[..HEAD.len() - 1] { td { (figure) } }
-                td.text { a href={ "#" (row.place.line.as_deref().unwrap_or("")) } { (cells[HEAD.len() - 1]) } }
+                @let place = &cells[HEAD.len() - 1];
+                td.text { @if let Some(line) = &row.place.line { a href={ "#" (line) } { (place) } } @else { (place) } }
                 td.text { (causes(row)) }
             } } }
         }

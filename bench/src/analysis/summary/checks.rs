@@ -223,9 +223,10 @@ fn of_host(records: &[Record], what: &str, check: impl FnOnce() -> Finding) -> F
 fn drift(records: &[Record]) -> Finding {
     let mut hosts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     calibration(records).into_iter().for_each(|(host, speed)| hosts.entry(host).or_default().push(speed));
-    let worst = [CheckOutcome::Passed, CheckOutcome::NotChecked, CheckOutcome::Failed];
-    let rank = |(outcome, _): &Finding| worst.iter().position(|it| it == outcome);
-    let findings = hosts.values().map(|speeds| drift_of(speeds));
+    let order = [CheckOutcome::Passed, CheckOutcome::NotChecked, CheckOutcome::Failed];
+    let rank = |(outcome, _): &Finding| order.iter().position(|it| it == outcome);
+    // The last of equal ones is taken: that of the first host.
+    let findings = hosts.values().rev().map(|speeds| drift_of(speeds));
     findings.max_by_key(rank).unwrap_or_else(|| drift_of(&[]))
 }
 

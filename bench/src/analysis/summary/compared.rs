@@ -82,8 +82,8 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// What `measure` measures in each run of an arm, and whether that is known and nothing spoiled it. Neighbours do, where no run
-    /// of the same block had them, too.
+    /// The rate of each run of an arm by `measure`, and whether it is known and nothing spoiled it. Neighbours above the limit of the
+    /// measure do.
     pub(crate) fn rates(&self, measure: &Measure, setting: &Setting, arm: &str) -> Vec<(Option<Rate>, bool)> {
         let run = |(_, record): (u32, &Record)| {
             let (rate, share) = (self.rate(measure, record), self.neighbours_share(measure, record));
@@ -158,8 +158,8 @@ pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Plac
     corrected(outline.comparisons.iter().flat_map(at_all).collect())
 }
 
-/// Comparisons at their settings, each with the p-value of its difference: the word of each interval, without the differences that do
-/// not withstand the correction. Those of two arms by one figure, at however many settings, are corrected together; settings that are not
+/// Comparisons at their settings, with corrected verdicts: a difference that does not withstand the correction is none. Each comes with
+/// the p-value of its difference. Those of two arms by one figure, at however many settings, are corrected together; settings that are not
 /// valid are not looked at. Every command takes its word for a difference from here.
 pub(crate) fn corrected(found: Vec<(Comparison, Option<f64>)>) -> Vec<Comparison> {
     let (mut comparisons, p_values): (Vec<Comparison>, Vec<Option<f64>>) = found.into_iter().unzip();

@@ -98,6 +98,10 @@ mod tests {
             }
             assert_eq!(lost(&plan.outline, &records), expected, "{spoiled} of {arm}");
         }
+        let (plan, mut records) = compared.measured(2);
+        records.retain(|record| record.placed().arm != "a");
+        let none = "the headline comparison 'b/a' has no pairs: nothing is known of it";
+        assert_eq!(lost(&plan.outline, &records), [none]);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) enum Center {
     Most,
 }
 
-/// The column of a figure in tables of arms; of most it has their name. The order of columns is that of the rows.
+/// The column of a figure in tables of arms. Most have the figure's name. The order of columns is that of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
@@ -108,9 +108,9 @@ pub(crate) enum Shown {
     IfAny,
     /// In the report alone.
     InReport,
-    /// There too, if a reader picks it: paper has no room for it.
+    /// In the report, if a reader picks it: paper has no room for it.
     Picked,
-    /// Where the number of guests varies, and no other then.
+    /// Where the number of guests varies; no other is shown there.
     OfAllGuests,
 }
 

@@ -180,7 +180,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
     let all: usize = tables.iter().map(|(.., lines)| lines.len()).sum();
     let content = html! {
         p {
-            "B is one arm over another, A, within blocks; above 1 it does better. An interval that contains 1 shows no difference."
+            "B/A is one arm over another within blocks; above 1 arm B does better. An interval that contains 1 shows no difference."
         }
         @for (name, heads, lines) in &tables {
             details open[all <= MOST_OPEN] {
