@@ -168,9 +168,6 @@ impl Cpu {
 }
 
 /// The image with what is asked of it written into its section for that.
-///
-/// # Errors
-/// [`RunError::Image`] when the image has no such section.
 pub(super) fn asking(
     asked: OurGuest<'_>,
     image: &Image,
