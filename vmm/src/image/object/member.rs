@@ -57,8 +57,8 @@ pub(super) struct Member {
     /// By their index.
     pub(super) sections: Vec<Section>,
     pub(super) symbols: Vec<Symbol>,
-    /// Place of the symbol table in the file.
-    pub(super) symbol_table: Option<Range<usize>>,
+    /// Place of the symbol table in the file; empty: there is none.
+    pub(super) symbol_table: Range<usize>,
 }
 
 /// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
@@ -205,8 +205,8 @@ impl Member {
         }
         let mut symbols = symbols(&file, sections.len(), &mut room).map_err(broken)?;
         // The parser has no address for these: it is an alignment.
-        let table = symbol_table.clone().map_or(&[][..], |table| &bytes[table]);
-        for (symbol, entry) in symbols.iter_mut().zip(table.chunks_exact(SYMBOL_BYTES)) {
+        for (symbol, entry) in symbols.iter_mut().zip(bytes[symbol_table.clone()].chunks_exact(SYMBOL_BYTES))
+        {
             if symbol.place == SymbolPlace::Common {
                 symbol.value = u64::from_le_bytes(entry[8..16].try_into().expect("eight bytes"));
             }
@@ -262,12 +262,9 @@ fn broken(what: &str) -> String {
 }
 
 /// By their index; and where in the file the symbol table lies.
-fn sections(
-    file: &object::File<'_>,
-    room: &mut Room,
-) -> Result<(Vec<Section>, Option<Range<usize>>), String> {
+fn sections(file: &object::File<'_>, room: &mut Room) -> Result<(Vec<Section>, Range<usize>), String> {
     let mut sections: Vec<Section> = Vec::new();
-    let mut symbol_table = None;
+    let mut symbol_table = 0..0;
     for section in file.sections() {
         let name = section.name().map_err(|_| broken("a section has no name"))?;
         let name = room.name(name).ok_or_else(|| broken(Room::USED_UP))?;
@@ -284,7 +281,7 @@ fn sections(
             start..start + data.len()
         };
         if sh_type == elf::SHT_SYMTAB {
-            symbol_table = Some(file_range.clone());
+            symbol_table = file_range.clone();
         }
         let index = section.index().0;
         sections.resize_with(sections.len().max(index + 1), Section::default);

@@ -227,13 +227,15 @@ impl Member {
                 put(headers.checked_add(index * 64 + 16), *address);
             }
         }
-        let Some(table) = &self.symbol_table else { return };
         for (index, symbol) in self.symbols.iter().enumerate() {
             if let SymbolPlace::Section(section) = symbol.place
                 && let Some(address) = address_of(section)
                 && !symbol.is_section
             {
-                put(Some(table.start + index * SYMBOL_BYTES + 8), address.wrapping_add(symbol.value));
+                put(
+                    Some(self.symbol_table.start + index * SYMBOL_BYTES + 8),
+                    address.wrapping_add(symbol.value),
+                );
             }
         }
     }
