@@ -69,7 +69,7 @@ impl Display for Queue {
         let between = LONGEST_LIST..vcpus.len() - 1;
         if !between.is_empty() {
             let more = format!("... ({} more)", between.len());
-            vcpus.splice(between, [more]);
+            _ = vcpus.splice(between, [more]);
         }
         writeln!(f, "vCPU {}", vcpus.join(", "))
     }
