@@ -90,7 +90,7 @@ impl<'a> Locks<'a> {
 
     pub(super) fn word(&self, lock: u32) -> Option<Word> {
         let (address, bytes) = self.read(lock)?;
-        word::decode(address, bytes, self.format)
+        word::decode(address, bytes, self.format).map(|(word, _)| word)
     }
 
     fn at(&self, address: u64) -> Option<u32> {
@@ -253,8 +253,8 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
     let of_run = Locks::new(memory, locks)?;
     let is_taken = |lock| {
         let (address, bytes) = of_run.read(lock)?;
-        let word = word::decode(address, bytes, of_run.format)?;
-        (!word::is_at_rest(bytes, of_run.format)).then(|| format!("lock {lock} is {}", word.meaning))
+        let (word, is_at_rest) = word::decode(address, bytes, of_run.format)?;
+        (!is_at_rest).then(|| format!("lock {lock} is {}", word.meaning))
     };
     let registered = || {
         let entry = of_run.census()?.entries.into_iter().next()?;
