@@ -13,7 +13,7 @@ use crate::explain::{self, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
 use crate::host::cgroup;
-use crate::host::clock::{Clock, Moment, SimulatedClock, Ticks, TscRate, process_cpu_time};
+use crate::host::clock::{Clock, Moment, Ticks, TscRate, process_cpu_time};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::Reported;
@@ -68,9 +68,7 @@ pub(super) fn run(
     let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
     let clock = match run.engine {
-        Engine::Sim(_) => {
-            Clock::Simulated(SimulatedClock::watched(instruments.virtual_time.clone().unwrap_or_default()))
-        }
+        Engine::Sim(_) => Clock::Simulated(instruments.virtual_time.clone().unwrap_or_default()),
         _ => Clock::Host,
     };
     // A simulated machine counts from its start.

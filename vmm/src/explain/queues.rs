@@ -90,7 +90,7 @@ impl<'a> Locks<'a> {
 
     pub(super) fn word(&self, lock: u32) -> Option<Word> {
         let (address, bytes) = self.read(lock)?;
-        word::decode(address, bytes, self.format)
+        word::decode(address, bytes, self.format).map(|(word, _)| word)
     }
 
     fn at(&self, address: u64) -> Option<u32> {
@@ -253,8 +253,8 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
     let of_run = Locks::new(memory, locks)?;
     let is_taken = |lock| {
         let (address, bytes) = of_run.read(lock)?;
-        let word = word::decode(address, bytes, of_run.format)?;
-        (!word::is_at_rest(bytes, of_run.format)).then(|| format!("lock {lock} is {}", word.meaning))
+        let (word, is_at_rest) = word::decode(address, bytes, of_run.format)?;
+        (!is_at_rest).then(|| format!("lock {lock} is {}", word.meaning))
     };
     let registered = || {
         let entry = of_run.census()?.entries.into_iter().next()?;
@@ -303,7 +303,9 @@ pub(crate) mod fuzzed {
     fn execute(bytes: &[u8]) {
         let mut script = Script::new(bytes);
         MEMORY.with(|memory| {
-            describe(memory, &mut script);
+            let of_locks = [(); 2].map(|()| script.number() as u32);
+            let places = [(); 4].map(|()| address(&mut script));
+            describe(memory, of_locks, places, [(); 6].map(|()| script.number() as u32));
             memory.write(IMAGE, &[0; IMAGE_BYTES as usize]);
             let words: Vec<u64> = (0..LOCKS).map(|_| script.number()).collect();
             while !script.is_over() {
@@ -316,25 +318,29 @@ pub(crate) mod fuzzed {
         });
     }
 
-    fn describe(memory: &Memory, script: &mut Script<'_>) {
+    /// Describes locks and nodes: the locks' format and stride; where locks, nodes, their use and the table are; and of nodes the lengths,
+    /// the number, the places of their fields, and the table's length.
+    pub(super) fn describe(
+        memory: &Memory,
+        [format, stride]: [u32; 2],
+        places: [u64; 4],
+        of_nodes: [u32; 6],
+    ) {
         let (control, queues) = (memory.control(), &memory.control().queues);
         // Relaxed: one thread.
-        control.lock_word.store(script.number() as u32, Ordering::Relaxed);
-        control.locks.store(address(script), Ordering::Relaxed);
-        control.lock_stride.store(script.number() as u32, Ordering::Relaxed);
-        for field in [&queues.nodes, &queues.in_use, &queues.table] {
-            field.store(address(script), Ordering::Relaxed);
-        }
-        for field in [
+        control.lock_word.store(format, Ordering::Relaxed);
+        control.lock_stride.store(stride, Ordering::Relaxed);
+        let fields = [&control.locks, &queues.nodes, &queues.in_use, &queues.table];
+        fields.iter().zip(places).for_each(|(field, place)| field.store(place, Ordering::Relaxed));
+        let fields = [
             &queues.cpu_bytes,
             &queues.node_bytes,
             &queues.nodes_per_cpu,
             &queues.next,
             &queues.locked,
             &queues.table_entries,
-        ] {
-            field.store(script.number() as u32, Ordering::Relaxed);
-        }
+        ];
+        fields.iter().zip(of_nodes).for_each(|(field, number)| field.store(number, Ordering::Relaxed));
     }
 
     fn look(locks: &Locks<'_>, words: &[u64]) {
@@ -356,6 +362,7 @@ pub(crate) mod fuzzed {
 
 #[cfg(test)]
 mod tests {
+    use super::fuzzed::describe;
     use super::*;
 
     const IMAGE: u64 = 0x40_0000;
@@ -368,18 +375,7 @@ mod tests {
     /// Four vCPUs with four nodes of 16 bytes each and a table of four entries, as a qspinlock has them.
     fn memory() -> Memory {
         let memory = Memory::new(IMAGE + 0x3000, VCPUS, 0, 0).expect("memory for a small guest");
-        let (control, queues) = (memory.control(), &memory.control().queues);
-        control.locks.store(LOCK, Ordering::Relaxed);
-        control.lock_stride.store(128, Ordering::Relaxed);
-        control.lock_word.store(WORD_QSPINLOCK, Ordering::Relaxed);
-        queues.nodes.store(NODES, Ordering::Relaxed);
-        queues.in_use.store(IN_USE, Ordering::Relaxed);
-        queues.table.store(TABLE, Ordering::Relaxed);
-        queues.cpu_bytes.store(128, Ordering::Relaxed);
-        queues.node_bytes.store(16, Ordering::Relaxed);
-        queues.nodes_per_cpu.store(4, Ordering::Relaxed);
-        queues.locked.store(4, Ordering::Relaxed);
-        queues.table_entries.store(4, Ordering::Relaxed);
+        describe(&memory, [WORD_QSPINLOCK, 128], [LOCK, NODES, IN_USE, TABLE], [128, 16, 4, 0, 4, 4]);
         memory
     }
 

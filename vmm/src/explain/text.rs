@@ -65,17 +65,13 @@ impl Display for Queue {
         if !self.from_head {
             write!(f, "(perhaps others, not linked yet) ")?;
         }
-        write!(f, "vCPU ")?;
-        let last = self.vcpus.len() - 1;
-        for (place, vcpu) in self.vcpus.iter().enumerate() {
-            match place {
-                0 => write!(f, "{vcpu}")?,
-                LONGEST_LIST if place < last => write!(f, ", ... ({} more)", last - place)?,
-                _ if place < LONGEST_LIST || place == last => write!(f, ", {vcpu}")?,
-                _ => {}
-            }
+        let mut vcpus: Vec<_> = self.vcpus.iter().map(ToString::to_string).collect();
+        let between = LONGEST_LIST..vcpus.len() - 1;
+        if !between.is_empty() {
+            let more = format!("... ({} more)", between.len());
+            _ = vcpus.splice(between, [more]);
         }
-        writeln!(f)
+        writeln!(f, "vCPU {}", vcpus.join(", "))
     }
 }
 

@@ -218,23 +218,17 @@ fn not_released(last: u32, left_ns: Option<u64>, waiter: u32, lock: u32) -> Verd
 
 /// No lock is to blame.
 fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
-    let mut asleep = vcpus.iter().filter(|vcpu| vcpu.at == Where::Asleep).collect::<Vec<_>>();
-    asleep.sort_by_key(|vcpu| std::cmp::Reverse(vcpu.off_ns));
-    match asleep.first() {
-        Some(first) => {
-            let others = asleep.len() - 1;
-            let text = format!(
-                "vCPU {} has slept{}, and was not kicked ({others} others sleep): a wake-up was lost",
-                first.vcpu,
-                first.off_ns.map_or_else(String::new, |ns| format!(" longest, for {}", duration(ns))),
-            );
-            Verdict { cause: Cause::LostWakeUp, vcpu: Some(first.vcpu), lock: None, text }
-        }
-        None => {
-            let text = "no vCPU holds a lock, waits for one, or sleeps".into();
-            Verdict { cause: Cause::Unknown, vcpu: None, lock: None, text }
-        }
-    }
+    let asleep = vcpus.iter().filter(|vcpu| vcpu.at == Where::Asleep);
+    let Some(first) = asleep.clone().min_by_key(|vcpu| std::cmp::Reverse(vcpu.off_ns)) else {
+        let text = "no vCPU holds a lock, waits for one, or sleeps".into();
+        return Verdict { cause: Cause::Unknown, vcpu: None, lock: None, text };
+    };
+    let (vcpu, others) = (first.vcpu, asleep.count() - 1);
+    let longest = first.off_ns.map_or_else(String::new, |ns| format!(" longest, for {}", duration(ns)));
+    let text = format!(
+        "vCPU {vcpu} has slept{longest}, and was not kicked ({others} others sleep): a wake-up was lost"
+    );
+    Verdict { cause: Cause::LostWakeUp, vcpu: Some(vcpu), lock: None, text }
 }
 
 #[cfg(test)]

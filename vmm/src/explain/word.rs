@@ -17,50 +17,37 @@ pub struct Word {
     pub meaning: String,
 }
 
-/// Decodes the word of the lock at `address`. `bytes` are its first eight; `format` is the guest's, and may be anything.
-pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> {
+/// Decodes the word of the lock at `address`, and says whether no vCPU stands in the lock as far as the word tells. `bytes` are its first
+/// eight; `format` is the guest's, and may be anything.
+pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<(Word, bool)> {
     let [low, high] = halves(bytes);
-    let meaning = match format {
-        WORD_TAS => if low != 0 { "held" } else { "free" }.to_owned(),
-        WORD_TICKET => tickets(low, high, 1),
+    let (meaning, is_at_rest) = match format {
+        WORD_TAS => (if low != 0 { "held" } else { "free" }.to_owned(), low == 0),
+        WORD_TICKET => (tickets(low, high, 1), low == high),
         WORD_PV_TICKET => {
             let sleepers = if high & 1 != 0 { "; somebody may sleep" } else { "" };
-            tickets(low, high & !1, 2) + sleepers
+            (tickets(low, high & !1, 2) + sleepers, low == high & !1)
         }
-        WORD_QSPINLOCK => qspinlock(low, low >> 18, low >> 16 & 3),
-        WORD_QSPINLOCK_WHOLE => qspinlock(low, low >> 11, low >> 9 & 3),
+        WORD_QSPINLOCK => (qspinlock(low, low >> 18, low >> 16 & 3), low == 0),
+        WORD_QSPINLOCK_WHOLE => (qspinlock(low, low >> 11, low >> 9 & 3), low == 0),
         WORD_MCS => match (low / 8).checked_sub(1) {
-            Some(vcpu) => format!("held; last in the queue: vCPU {vcpu}, node {}", low % 8),
-            None => "free".into(),
+            Some(vcpu) => (format!("held; last in the queue: vCPU {vcpu}, node {}", low % 8), false),
+            None => ("free".into(), low == 0),
         },
-        WORD_OWNER_YIELD => owner_yield(low),
-        WORD_UNFAIR_TICKET => unfair_ticket(low),
-        WORD_MUTEX => mutex(low),
+        WORD_OWNER_YIELD => (owner_yield(low), low & 1 == 0 && low >> 17 == 0),
+        WORD_UNFAIR_TICKET => (unfair_ticket(low), low >> 16 == 0),
+        WORD_MUTEX => (mutex(low), low >> 3 == 0),
         WORD_FUTEX => match low {
-            0 => "free".into(),
-            1 => "held; no vCPU sleeps".into(),
-            2 => "held; a vCPU may sleep".into(),
-            other => format!("{other}, which no lock writes"),
+            0 => ("free".into(), true),
+            1 => ("held; no vCPU sleeps".into(), false),
+            2 => ("held; a vCPU may sleep".into(), false),
+            other => (format!("{other}, which no lock writes"), false),
         },
         _ => return None,
     };
     let is_wide = matches!(format, WORD_TICKET | WORD_PV_TICKET);
     let value = if is_wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
-    Some(Word { address, value, meaning })
-}
-
-/// Whether no vCPU stands in the lock, as far as its first `bytes` tell.
-pub(super) fn is_at_rest(bytes: [u8; 8], format: u32) -> bool {
-    let [low, high] = halves(bytes);
-    match format {
-        WORD_TAS | WORD_QSPINLOCK | WORD_QSPINLOCK_WHOLE | WORD_MCS | WORD_FUTEX => low == 0,
-        WORD_TICKET => low == high,
-        WORD_PV_TICKET => low == high & !1,
-        WORD_OWNER_YIELD => low & 1 == 0 && low >> 17 == 0,
-        WORD_UNFAIR_TICKET => low >> 16 == 0,
-        WORD_MUTEX => low >> 3 == 0,
-        _ => true,
-    }
+    Some((Word { address, value, meaning }, is_at_rest))
 }
 
 /// Whether the head of the queue has forbidden to steal the lock.
@@ -160,7 +147,7 @@ mod tests {
             (WORD_MUTEX, 5 << 3 | 1 << 2, "kept for vCPU 4, which does not know it yet; no vCPU sleeps"),
             (WORD_FUTEX, 2, "held; a vCPU may sleep"),
         ] {
-            let word = decode(0x1000, value.to_le_bytes(), format).expect("a known format");
+            let (word, _) = decode(0x1000, value.to_le_bytes(), format).expect("a known format");
             assert_eq!((word.meaning.as_str(), word.value), (meaning, value));
         }
         assert_eq!(decode(0x1000, [0; 8], u32::MAX), None);

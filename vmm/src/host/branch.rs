@@ -49,9 +49,6 @@ impl Reporter {
 
 impl Awaited {
     /// Waits for the end of the branch.
-    ///
-    /// # Errors
-    /// The branch was killed, or ended without its whole report.
     pub(crate) fn report(mut self) -> io::Result<Vec<u8>> {
         let mut report = Vec::new();
         let read = self.pipe.read_to_end(&mut report);

@@ -53,20 +53,15 @@ pub(crate) fn tsc_khz() -> u64 {
 #[derive(Debug)]
 pub(crate) enum Clock {
     Host,
-    /// The clocks of a simulated machine, which stand still but for [`SimulatedClock::set`].
-    Simulated(SimulatedClock),
+    /// The clocks of a simulated machine, which stand still but for [`VirtualTime::set`].
+    Simulated(Arc<VirtualTime>),
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct SimulatedClock {
-    time: Arc<VirtualTime>,
-    tsc: AtomicU64,
-}
-
-/// Progress of a simulated machine's clock, for a thread that waits for the run.
+/// The clocks of a simulated machine. A thread that waits for the run sees their progress.
 #[derive(Debug, Default)]
 pub struct VirtualTime {
     ns: AtomicU64,
+    tsc: AtomicU64,
     executed: AtomicU64,
 }
 
@@ -83,21 +78,15 @@ impl VirtualTime {
     pub fn executed(&self) -> u64 {
         self.executed.load(Ordering::Relaxed)
     }
-}
-
-impl SimulatedClock {
-    pub(crate) fn watched(by: Arc<VirtualTime>) -> Self {
-        Self { time: by, tsc: AtomicU64::default() }
-    }
 
     /// Sets the number of instructions that have been executed one by one.
     pub(crate) fn count(&self, executed: u64) {
-        self.time.executed.store(executed, Ordering::Relaxed);
+        self.executed.store(executed, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, now: Moment) {
         // Relaxed: only one thread drives a simulated machine.
-        self.time.ns.store(now.ns, Ordering::Relaxed);
+        self.ns.store(now.ns, Ordering::Relaxed);
         self.tsc.store(now.tsc, Ordering::Relaxed);
     }
 }
@@ -107,7 +96,7 @@ impl Clock {
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Host => now_ns(),
-            Self::Simulated(clock) => clock.time.ns.load(Ordering::Relaxed),
+            Self::Simulated(clock) => clock.ns.load(Ordering::Relaxed),
         }
     }
 

@@ -14,7 +14,7 @@ use object::{Object as _, ObjectSection as _};
 use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::file::{Entry, IMAGE_END, Image, parse, text};
-use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Wanted};
+use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Wanted};
 use crate::image::sites::{Calls, word};
 
 impl Image {
@@ -137,62 +137,37 @@ impl Room {
 /// The file with the objects in it: what is loaded at its end, and behind that the headers of all segments.
 fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Result<Vec<u8>, String> {
     const PAGE: usize = 4096;
+    /// Length of a segment's header, and where the file's own header has their place and their number (ELF-64 object file format).
+    const BYTES: usize = 56;
+    const PLACE: usize = 32;
+    const NUMBER: usize = 56;
+    /// From this number on, the number itself is in another place.
+    const NUMBER_ELSEWHERE: usize = 0xffff;
+    let (start, number) = (word(elf, PLACE, 8) as usize, word(elf, NUMBER, 2) as usize);
+    let parts = objects.iter().flat_map(|object| &object.parts);
+    let all = number + parts.clone().count();
+    if all >= NUMBER_ELSEWHERE {
+        return Err("has too many segments to take lock objects".into());
+    }
     let mut file = elf.to_vec();
     write_table(&mut file[room.table..], end, objects);
-    let mut headers = Headers::of(elf)?;
-    for part in objects.iter().flat_map(|object| &object.parts) {
+    let mut headers = elf[start..start + number * BYTES].to_vec();
+    for part in parts {
         // In the file as in memory relative to pages, as loaders that map files want it.
         file.resize(file.len().next_multiple_of(PAGE), 0);
-        headers.add(part, file.len() as u64);
+        headers.extend(object::elf::PT_LOAD.0.to_le_bytes());
+        headers.extend(part.rights.0.to_le_bytes());
+        let (offset, bytes) = (file.len() as u64, part.bytes.len() as u64);
+        let words = [offset, part.address, part.address, bytes, part.memory_bytes, PAGE as u64];
+        headers.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         file.extend_from_slice(&part.bytes);
     }
     file.resize(file.len().next_multiple_of(8), 0);
     let place = file.len() as u64;
-    file.extend_from_slice(&headers.0);
-    headers.tell(&mut file, place)?;
+    file.extend_from_slice(&headers);
+    file[PLACE..PLACE + 8].copy_from_slice(&place.to_le_bytes());
+    file[NUMBER..NUMBER + 2].copy_from_slice(&(all as u16).to_le_bytes());
     Ok(file)
-}
-
-/// The headers of an ELF file's segments.
-struct Headers(Vec<u8>);
-
-impl Headers {
-    const BYTES: usize = 56;
-    /// Offset of the headers' place and number in the file's header (ELF-64 object file format).
-    const PLACE: usize = 32;
-    const NUMBER: usize = 56;
-    /// Number in the file's header when there are more segments; the real number is then in another place.
-    const NUMBER_ELSEWHERE: u16 = 0xffff;
-    const TOO_MANY: &str = "has too many segments to take lock objects";
-
-    /// Returns the headers of a file that was parsed before.
-    fn of(elf: &[u8]) -> Result<Self, String> {
-        let start = word(elf, Self::PLACE, 8) as usize;
-        let number = word(elf, Self::NUMBER, 2) as usize;
-        if number == usize::from(Self::NUMBER_ELSEWHERE) {
-            return Err(Self::TOO_MANY.into());
-        }
-        Ok(Self(elf[start..start + number * Self::BYTES].to_vec()))
-    }
-
-    fn add(&mut self, part: &Part, offset: u64) {
-        const PAGE: u64 = 4096;
-        self.0.extend(object::elf::PT_LOAD.0.to_le_bytes());
-        self.0.extend(part.rights.0.to_le_bytes());
-        let words = [offset, part.address, part.address, part.bytes.len() as u64, part.memory_bytes, PAGE];
-        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    }
-
-    /// Tells the file's header where they are now.
-    fn tell(&self, file: &mut [u8], place: u64) -> Result<(), String> {
-        let number = u16::try_from(self.0.len() / Self::BYTES).unwrap_or(Self::NUMBER_ELSEWHERE);
-        if number == Self::NUMBER_ELSEWHERE {
-            return Err(Self::TOO_MANY.into());
-        }
-        file[Self::PLACE..Self::PLACE + 8].copy_from_slice(&place.to_le_bytes());
-        file[Self::NUMBER..Self::NUMBER + 2].copy_from_slice(&number.to_le_bytes());
-        Ok(())
-    }
 }
 
 /// Fills in what the guest reads: a [`LockObjects`].

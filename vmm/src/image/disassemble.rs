@@ -38,7 +38,7 @@ impl Disassembler {
     /// For code of `image`.
     #[must_use]
     pub fn new(image: &Image) -> Self {
-        let names = Names(Arc::clone(image.shared_symbols()));
+        let names = Names(Arc::clone(image.symbols()));
         let mut formatter = FastFormatter::try_with_options(Some(Box::new(names)))
             .expect("a formatter without options to refuse");
         let options = formatter.options_mut();

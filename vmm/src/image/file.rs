@@ -183,12 +183,7 @@ impl Image {
 
     /// Names of its functions and variables.
     #[must_use]
-    pub fn symbols(&self) -> &Symbols {
-        self.shared_symbols()
-    }
-
-    /// The image's symbols, shared so that they can be kept.
-    pub(crate) fn shared_symbols(&self) -> &Arc<Symbols> {
+    pub fn symbols(&self) -> &Arc<Symbols> {
         let own = || object::File::parse(&*self.elf).map(|file| Symbols::of(&file)).unwrap_or_default();
         let all = || {
             let of_object = |object: &LinkedObject| {

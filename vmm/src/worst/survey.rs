@@ -27,7 +27,7 @@ const PS: u64 = 1000;
 const MOST_OCCURRENCES: usize = 4_000_000;
 
 /// Range of the run that is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// For how long, from the opening of the window on.
     pub span: Duration,
@@ -71,7 +71,7 @@ pub struct Occurrence {
 }
 
 /// A run without cuts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Baseline {
     /// A moment at which the lock's code came by.
     pub occurrences: Vec<Occurrence>,
@@ -94,9 +94,7 @@ struct Recording {
     /// Cuts to come of the run itself, and the time from the last of them on in which occurrences are noted.
     before: Vec<Cut>,
     after_ps: u64,
-    occurrences: Vec<Occurrence>,
-    reached: BTreeSet<u64>,
-    callers: BTreeMap<u64, u64>,
+    found: Baseline,
     spent_ps: BTreeMap<u64, u64>,
     /// For each vCPU: time in the lock since the last instruction that others notice.
     unnoticed_ps: Vec<u64>,
@@ -135,9 +133,9 @@ impl Witness for Recording {
         let Some(part) = self.code.part(step.number, step.rip, step.rsp) else { return };
         let (holds, rip) = (part == Part::Taken, self.code.home(step.rip));
         if !holds {
-            self.reached.insert(rip);
+            self.found.reached.insert(rip);
             if let Some(caller) = self.code.caller(step).filter(|_| rip == step.rip) {
-                self.callers.entry(rip).or_insert(caller);
+                self.found.callers.entry(rip).or_insert(caller);
             }
         }
         let is_noticed = step.shared.is_some() || step.clock || step.exits || holds;
@@ -148,11 +146,11 @@ impl Witness for Recording {
         }
         *self.spent_ps.entry(rip).or_default() += unnoticed_ps + took_ps;
         let in_time = self.before.is_empty() && (from_ps..until_ps).contains(&step.at_ps);
-        if !in_time || self.occurrences.len() >= MOST_OCCURRENCES {
+        if !in_time || self.found.occurrences.len() >= MOST_OCCURRENCES {
             return;
         }
         let out = self.last.iter().filter(|last| last.1).count() as u32 - u32::from(step.exits);
-        self.occurrences.push(Occurrence {
+        self.found.occurrences.push(Occurrence {
             vcpu: step.number,
             instructions: step.instructions,
             rip,
@@ -212,9 +210,7 @@ pub fn survey_after(
         window_ps: None,
         before: before.to_vec(),
         after_ps: time.as_nanos() as u64 * PS,
-        occurrences: Vec::new(),
-        reached: BTreeSet::new(),
-        callers: BTreeMap::new(),
+        found: Baseline { scope, ..Baseline::default() },
         spent_ps: BTreeMap::new(),
         unnoticed_ps: vec![0; asked.guest.vcpus as usize],
         all_ps: 0,
@@ -227,7 +223,5 @@ pub fn survey_after(
     let mut seen = seen.borrow_mut();
     let all_ps = seen.all_ps.max(1) as f64;
     let exposure = seen.spent_ps.iter().map(|(rip, ps)| (*rip, *ps as f64 / all_ps)).collect();
-    let (occurrences, reached) = (std::mem::take(&mut seen.occurrences), std::mem::take(&mut seen.reached));
-    let callers = std::mem::take(&mut seen.callers);
-    Ok(Baseline { occurrences, exposure, reached, callers, samples, scope })
+    Ok(Baseline { exposure, samples, ..std::mem::take(&mut seen.found) })
 }

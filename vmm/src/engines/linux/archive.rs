@@ -1,7 +1,6 @@
 //! An initial RAM disk that holds one program: a cpio archive of the format `newc`, which kernels unpack.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use object::LittleEndian;
@@ -34,20 +33,13 @@ impl Program {
     /// What the system says of its file and its mappings.
     pub fn own() -> Result<Self, RunError> {
         let file = std::env::current_exe().map_err(system("find the file of this program"))?;
-        let mut start = Vec::new();
-        let opened =
-            input::open(&file, MAX_LINUX_MEMORY).and_then(|file| file.take(START).read_to_end(&mut start));
-        opened.map_err(system("read the file of this program"))?;
         // A static program has mapped none.
         let mut libraries = mapped_code().map_err(system("read this program's mappings"))?;
-        libraries.extend(interpreter(&start).map(PathBuf::from));
+        libraries.extend(interpreter(&read(&file)?).map(PathBuf::from));
         libraries.remove(&file);
         Ok(Self { libraries: libraries.into_iter().collect(), file })
     }
 }
-
-/// Bytes at the start of a program that name its loader.
-const START: u64 = 64 << 10;
 
 /// The loader of shared libraries that an ELF file asks for.
 fn interpreter(bytes: &[u8]) -> Option<&str> {

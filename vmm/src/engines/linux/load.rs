@@ -49,9 +49,6 @@ pub(crate) struct Loaded {
 }
 
 /// Refuses what cannot be loaded, as far as files and settings tell before anything starts.
-///
-/// # Errors
-/// [`RunError::Usage`].
 pub(crate) fn check(linux: &Linux) -> Result<(), RunError> {
     let (_, kernel) = open_kernel(linux, memory_size(linux.memory_bytes)?)?;
     command_line(&linux.append, kernel.header.cmdline_size)?;

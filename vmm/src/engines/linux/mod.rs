@@ -187,9 +187,6 @@ pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunE
 }
 
 /// Waits for the end that `looks` finds, for a panic's last words, or for the end of the time since `start`.
-///
-/// # Errors
-/// Those of `looks`, and a request to stop.
 pub(super) fn wait_for_end(
     mut looks: impl FnMut() -> Result<Option<LinuxEnd>, RunError>,
     panicked_before: impl Fn(Duration) -> bool,

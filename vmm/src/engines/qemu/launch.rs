@@ -168,9 +168,6 @@ impl Cpu {
 }
 
 /// The image with what is asked of it written into its section for that.
-///
-/// # Errors
-/// [`RunError::Image`] when the image has no such section.
 pub(super) fn asking(
     asked: OurGuest<'_>,
     image: &Image,
@@ -206,12 +203,7 @@ mod tests {
     fn an_image_without_a_section_for_requests_is_refused() {
         let (run, chosen) = (Run::default(), Chosen { lock: 0, workload: 0, point: None });
         let asking = |image: &Image| asking(run.our(0), image, chosen, Accelerator::Tcg);
-        let image = Image::embedded();
-        let asked = asking(&image).expect("it has the section");
-        let changed = asked.iter().zip(image.elf()).filter(|(now, before)| now != before).count();
-        assert!(changed > 0 && changed <= size_of::<Request>() && asked.len() == image.elf().len());
-
-        let mut elf = image.elf().to_vec();
+        let mut elf = Image::embedded_elf().to_vec();
         let name = elf.windows(REQUEST_SECTION.len()).rposition(|bytes| bytes == REQUEST_SECTION.as_bytes());
         elf[name.expect("it is named") + 1] = b'H';
         let file = vmm_sys_util::tempfile::TempFile::new().expect("a scratch file");

@@ -37,7 +37,14 @@ pub(crate) fn run(
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> Result<Found, RunError> {
-    check(run)?;
+    refuse(&[
+        (run.rules.sched == Sched::Vmm, HOST_SCHEDULES),
+        (run.deschedule.is_some(), DESCHEDULES_NONE),
+        (
+            run.halts.poll.is_some() || !run.halts.pause_exits,
+            "--halt-poll and --pause-exits are settings of our own VMM",
+        ),
+    ])?;
     let Some(program) = linux.program() else {
         return Err(RunError::usage(
             "--engine qemu boots a kernel only for a workload inside, which says how it ended: add --workload-inside 'run --lock ticket', \
@@ -85,17 +92,6 @@ pub(crate) fn run(
         pinning_lost: None,
     };
     Ok(found(asked, outcome, cpu_time))
-}
-
-fn check(run: &Run) -> Result<(), RunError> {
-    refuse(&[
-        (run.rules.sched == Sched::Vmm, HOST_SCHEDULES),
-        (run.deschedule.is_some(), DESCHEDULES_NONE),
-        (
-            run.halts.poll.is_some() || !run.halts.pause_exits,
-            "--halt-poll and --pause-exits are settings of our own VMM",
-        ),
-    ])
 }
 
 /// Waits for QEMU's end, which it hastens where the guest panics or its time is over. Returns the guest's end and the CPU time.

@@ -44,23 +44,18 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
 
 /// Does `work` with those in force that were kept.
 pub(crate) fn with_kept<T>(work: impl FnOnce() -> T) -> T {
-    /// Puts things back as they were, also when `work` panics.
-    struct Back(CapabilitySets);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            // Cannot fail: it restores the earlier sets, which have fewer capabilities in force.
-            _ = set_capabilities(None, self.0);
-        }
+    let less = capabilities(None).ok().filter(|sets| !sets.effective.contains(sets.permitted));
+    if let Some(sets) = less {
+        // If it fails, the work does, and says why.
+        _ = set_capabilities(None, CapabilitySets { effective: sets.permitted, ..sets });
     }
-    let _back = match capabilities(None) {
-        Ok(sets) if !sets.effective.contains(sets.permitted) => {
-            // If it fails, the work does, and says why.
-            _ = set_capabilities(None, CapabilitySets { effective: sets.permitted, ..sets });
-            Some(Back(sets))
-        }
-        _ => None,
-    };
-    work()
+    // A panic would be the end of the process.
+    let done = work();
+    if let Some(sets) = less {
+        // Cannot fail: it restores the earlier sets, which have fewer capabilities in force.
+        _ = set_capabilities(None, sets);
+    }
+    done
 }
 
 /// Whether this process may use the file, or write in the directory, with what is in force.

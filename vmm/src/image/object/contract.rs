@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::host::text::nearest;
-use crate::image::object::member::{Member, SymbolPlace};
+use crate::image::object::member::{Member, SectionId, SymbolPlace};
 
 /// Prefix of the name of a lock that is a file.
 pub const FILE_PREFIX: &str = "file:";
@@ -49,12 +49,10 @@ const FUNCTIONS: [&str; 11] = [
     "hk_init",
 ];
 
-pub(super) type Function = (usize, usize);
-
 #[derive(Debug, Default)]
 pub(super) struct Exports {
-    /// By their place in [`FUNCTIONS`].
-    pub(super) functions: [Option<Function>; FUNCTIONS.len()],
+    /// By their place in [`FUNCTIONS`]: the section and the offset there.
+    pub(super) functions: [Option<(SectionId, u64)>; FUNCTIONS.len()],
     pub(super) lock_bytes: u32,
     pub(super) cpu_bytes: u32,
     /// An interrupt may come anywhere in its functions, and take another of its locks.
@@ -66,13 +64,16 @@ pub(super) fn exports(
     members: &[Member],
     find: impl Fn(&str) -> Option<(usize, usize)>,
 ) -> Result<Exports, String> {
-    let function = |name: &str| match find(name) {
-        Some((member, symbol)) if members[member].symbols[symbol].is_indirect => {
-            Err(format!("has {name}, {INDIRECT}"))
+    let function = |name: &str| {
+        let Some((member, symbol)) = find(name) else { return Ok(None) };
+        let found = &members[member].symbols[symbol];
+        match found.place {
+            _ if found.is_indirect => Err(format!("has {name}, {INDIRECT}")),
+            SymbolPlace::Section(section) if members[member].is_code(symbol) => {
+                Ok(Some((SectionId { member, section }, found.value)))
+            }
+            _ => Err(format!("has {name}, which is no function")),
         }
-        Some((member, symbol)) if members[member].is_code(symbol) => Ok(Some((member, symbol))),
-        Some(_) => Err(format!("has {name}, which is no function")),
-        None => Ok(None),
     };
     let mut exports = Exports::default();
     for (slot, name) in exports.functions.iter_mut().zip(FUNCTIONS) {

@@ -9,8 +9,7 @@ use iced_x86::{
 };
 
 use crate::image::object::layout::MOST_BYTES;
-use crate::image::object::member::{Member, Symbol, SymbolPlace};
-use crate::image::object::resolve::SectionId;
+use crate::image::object::member::{Member, SectionId, Symbol, SymbolPlace};
 
 /// Looks at the code of all sections that are needed, by member and index. They are known to be small.
 pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result<(), String> {

@@ -1,13 +1,13 @@
 //! Layout of an object's sections: code, constants, data and zeros, each from a page on, and memory per vCPU behind them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use haltkick_hypercalls::MAX_VCPUS;
 use object::elf::{self, PF_R, PF_W, PF_X, ProgramFlags};
 
-use crate::image::object::member::{Member, Section};
-use crate::image::object::resolve::{Resolved, SectionId, Target};
+use crate::image::object::member::{Member, Section, SectionId};
+use crate::image::object::resolve::{Resolved, Target};
 
 /// Most bytes of an object in the guest, but for the memory per vCPU and that for its locks.
 pub(in crate::image) const MOST_BYTES: u64 = 4 << 20;
@@ -22,11 +22,12 @@ pub(super) struct Layout {
     pub(super) parts: [Range<u64>; 4],
     /// Memory for locks, which `hk_init` hands out.
     pub(super) heap: Range<u64>,
-    sections: BTreeMap<SectionId, u64>,
-    common: BTreeMap<String, u64>,
+    /// Addresses of all sections that have a place.
+    pub(super) sections: BTreeMap<SectionId, u64>,
+    common: BTreeMap<(usize, usize), u64>,
     cpu_area: u64,
     /// Addresses of words that hold what a name stands for, for code that reads it from there.
-    table: BTreeMap<Target, u64>,
+    pub(super) table: BTreeMap<Target, u64>,
 }
 
 const CODE: usize = 0;
@@ -64,11 +65,10 @@ impl Cursor {
 }
 
 impl Layout {
-    /// Lays out what was reached, from `base` on; `table` are the names whose values code reads from memory.
+    /// Lays out what was reached, from `base` on.
     pub(super) fn new(
         members: &[Member],
         resolved: &Resolved,
-        table: &BTreeSet<Target>,
         cpu_bytes: u32,
         heap_bytes: u64,
         base: u64,
@@ -80,7 +80,7 @@ impl Layout {
         let mut parts = [CODE, CONSTANTS, DATA, ZEROS].map(|wanted| {
             let start = cursor.take(0, PAGE);
             if wanted == CONSTANTS {
-                words.extend(table.iter().map(|target| (target.clone(), cursor.take(8, 8))));
+                words.extend(resolved.table.iter().map(|target| (*target, cursor.take(8, 8))));
             }
             for &id in &resolved.reached {
                 let section = &members[id.member].sections[id.section];
@@ -92,7 +92,7 @@ impl Layout {
             start..cursor.0
         });
         let common = resolved.common.iter();
-        let common = common.map(|(name, &(size, align))| (name.clone(), cursor.take(size, align))).collect();
+        let common = common.map(|(symbol, &(size, align))| (*symbol, cursor.take(size, align))).collect();
         if cursor.0 - start > MOST_BYTES {
             return Err(format!("takes more than {} KiB of the guest's memory", MOST_BYTES >> 10));
         }
@@ -104,33 +104,12 @@ impl Layout {
         Ok(Self { parts, heap, sections, common, cpu_area, table: words })
     }
 
-    pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {
-        self.sections.get(&SectionId { member, section }).copied()
-    }
-
-    /// All sections that have a place, and their addresses.
-    pub(super) fn sections(&self) -> impl Iterator<Item = (SectionId, u64)> + '_ {
-        self.sections.iter().map(|(&id, &address)| (id, address))
-    }
-
-    pub(super) fn value(&self, target: &Target) -> u64 {
+    pub(super) fn value(&self, target: Target) -> u64 {
         match target {
-            &Target::Place { member, section, offset } => {
-                self.sections[&SectionId { member, section }] + offset
-            }
-            Target::Common(name) => self.common[name],
+            Target::Place(section, offset) => self.sections[&section] + offset,
+            Target::Common(member, symbol) => self.common[&(member, symbol)],
             Target::CpuArea => self.cpu_area,
-            Target::Number(number) => *number,
+            Target::Number(number) => number,
         }
-    }
-
-    /// The words of the table: address and value.
-    pub(super) fn table(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.table.iter().map(|(target, &address)| (address, self.value(target)))
-    }
-
-    /// Returns the address of the word that holds a name's value.
-    pub(super) fn word(&self, target: &Target) -> u64 {
-        self.table[target]
     }
 }

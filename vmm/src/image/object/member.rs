@@ -57,8 +57,15 @@ pub(super) struct Member {
     /// By their index.
     pub(super) sections: Vec<Section>,
     pub(super) symbols: Vec<Symbol>,
-    /// Place of the symbol table in the file.
-    pub(super) symbol_table: Option<Range<usize>>,
+    /// Place of the symbol table in the file; empty: there is none.
+    pub(super) symbol_table: Range<usize>,
+}
+
+/// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SectionId {
+    pub(super) member: usize,
+    pub(super) section: usize,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +88,53 @@ pub(super) struct Relocation {
     pub(super) kind: u32,
     pub(super) symbol: usize,
     pub(super) addend: i64,
+}
+
+/// How a relocation is computed (System V ABI, AMD64 supplement, 4.4.1): S + A in as many bytes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Kind {
+    pub(super) bytes: usize,
+    /// The value is the distance from the place (`- P` of the ABI). A call of what is near needs no PLT.
+    is_relative: bool,
+    /// The processor extends its four bytes by zeros, and not by their sign.
+    is_unsigned: bool,
+    /// The address of a word that holds S stands for S.
+    pub(super) is_through_table: bool,
+}
+
+impl Kind {
+    pub(super) fn of(kind: u32) -> Result<Self, String> {
+        let relative = |bytes| Self { bytes, is_relative: true, ..Self::default() };
+        Ok(match kind {
+            0 => Self::default(),
+            1 => Self { bytes: 8, ..Self::default() },
+            2 | 4 => relative(4),
+            10 => Self { bytes: 4, is_unsigned: true, ..Self::default() },
+            11 => Self { bytes: 4, ..Self::default() },
+            24 => relative(8),
+            9 | 41 | 42 => Self { is_through_table: true, ..relative(4) },
+            // TLS in its four models, and descriptors.
+            16..=23 | 34..=36 => {
+                return Err("has a thread-local variable, and there are no threads: use HK_PERCPU".into());
+            }
+            _ => {
+                return Err(format!(
+                    "has a relocation of type {kind}, which is not supported: compile with -fno-pic -mcmodel=small"
+                ));
+            }
+        })
+    }
+
+    /// Returns the value to write at `place`, where `symbol` stands for S, or `None` if it does not fit.
+    pub(super) fn value(self, place: u64, symbol: u64, addend: i64) -> Option<u64> {
+        let from = if self.is_relative { place } else { 0 };
+        let value = symbol.wrapping_add_signed(addend).wrapping_sub(from);
+        match self.bytes {
+            4 if self.is_unsigned => u32::try_from(value).ok().map(u64::from),
+            4 => i32::try_from(value.cast_signed()).ok().map(|it| u64::from(it.cast_unsigned())),
+            _ => Some(value),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -151,26 +205,13 @@ impl Member {
         }
         let mut symbols = symbols(&file, sections.len(), &mut room).map_err(broken)?;
         // The parser has no address for these: it is an alignment.
-        let table = symbol_table.clone().map_or(&[][..], |table| &bytes[table]);
-        for (symbol, entry) in symbols.iter_mut().zip(table.chunks_exact(SYMBOL_BYTES)) {
+        for (symbol, entry) in symbols.iter_mut().zip(bytes[symbol_table.clone()].chunks_exact(SYMBOL_BYTES))
+        {
             if symbol.place == SymbolPlace::Common {
                 symbol.value = u64::from_le_bytes(entry[8..16].try_into().expect("eight bytes"));
             }
         }
-        let member = Self { symbols, sections, symbol_table, bytes };
-        member.check_relocations().map_err(|what| broken(&what))?;
-        Ok(member)
-    }
-
-    /// Every relocation is of a symbol that there is.
-    fn check_relocations(&self) -> Result<(), String> {
-        let all = self.sections.iter().flat_map(|section| &section.relocations);
-        match all.clone().find(|relocation| relocation.symbol >= self.symbols.len()) {
-            Some(relocation) => {
-                Err(format!("a relocation is of symbol {}, which there is not", relocation.symbol))
-            }
-            None => Ok(()),
-        }
+        Ok(Self { symbols, sections, symbol_table, bytes })
     }
 
     /// The bytes of a section; none of one that is all zeros.
@@ -221,12 +262,9 @@ fn broken(what: &str) -> String {
 }
 
 /// By their index; and where in the file the symbol table lies.
-fn sections(
-    file: &object::File<'_>,
-    room: &mut Room,
-) -> Result<(Vec<Section>, Option<Range<usize>>), String> {
+fn sections(file: &object::File<'_>, room: &mut Room) -> Result<(Vec<Section>, Range<usize>), String> {
     let mut sections: Vec<Section> = Vec::new();
-    let mut symbol_table = None;
+    let mut symbol_table = 0..0;
     for section in file.sections() {
         let name = section.name().map_err(|_| broken("a section has no name"))?;
         let name = room.name(name).ok_or_else(|| broken(Room::USED_UP))?;
@@ -243,7 +281,7 @@ fn sections(
             start..start + data.len()
         };
         if sh_type == elf::SHT_SYMTAB {
-            symbol_table = Some(file_range.clone());
+            symbol_table = file_range.clone();
         }
         let index = section.index().0;
         sections.resize_with(sections.len().max(index + 1), Section::default);

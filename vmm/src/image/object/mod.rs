@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use contract::HEAP_BYTES;
 use layout::{Layout, RIGHTS};
-use member::{Member, Relocation, SYMBOL_BYTES, members_of, name_of};
-use resolve::{Resolved, SectionId, Target};
+use member::{Kind, Member, Relocation, SYMBOL_BYTES, SectionId, SymbolPlace, members_of, name_of};
+use resolve::{Resolved, Target};
 
 pub use contract::FILE_PREFIX;
 pub(crate) use contract::MOST_POINTS;
@@ -99,37 +99,32 @@ impl Wanted {
         resolve::join_zeros(&mut members);
         let definitions = resolve::definitions(&members);
         let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
-        let roots = exports.functions.into_iter().flatten();
+        let roots = exports.functions.iter().flatten().map(|(section, _)| *section).collect();
         let resolved = resolve::resolve(&members, &definitions, roots, offer)?;
         resolve::check_constructors(&members, &resolved.reached)?;
-        let table = table(&members, &resolved)?;
         // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
         let heap_bytes = if offer.takes_memory { HEAP_BYTES } else { 0 };
-        let layout = Layout::new(&members, &resolved, &table, exports.cpu_bytes, heap_bytes, base)?;
+        let layout = Layout::new(&members, &resolved, exports.cpu_bytes, heap_bytes, base)?;
         instructions::check(&members, &resolved.reached)?;
-        if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
+        if exports.cpu_bytes == 0 && resolved.targets.values().any(|target| *target == Target::CpuArea) {
             return Err(
                 "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into(),
             );
         }
-        let functions = exports.functions.map(|function| {
-            let (member, symbol) = function?;
-            let symbol = &members[member].symbols[symbol];
-            let member::SymbolPlace::Section(section) = symbol.place else { return None };
-            Some(layout.section(member, section)? + symbol.value)
-        });
+        let functions = exports.functions;
+        let functions = functions.map(|it| it.map(|(section, offset)| layout.sections[&section] + offset));
         relocate(&mut members, &resolved, &layout)?;
         let parts = parts(&members, &layout);
         let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
-        for (number, member) in members.iter_mut().enumerate().filter(|(number, _)| reached.contains(number))
-        {
-            member.settle(|section| layout.section(number, section));
-        }
         let files = members.into_iter().enumerate().filter(|(number, _)| reached.contains(number));
+        let settled = |(number, mut member): (usize, Member)| {
+            member.settle(number, &layout);
+            member.bytes
+        };
         Ok(LinkedObject {
             name: name_of(&self.path),
             addresses: layout.parts[0].start..layout.parts[3].end,
-            files: files.map(|(_, member)| member.bytes).collect(),
+            files: files.map(settled).collect(),
             functions,
             lock_bytes: exports.lock_bytes,
             cpu_bytes: exports.cpu_bytes,
@@ -141,97 +136,26 @@ impl Wanted {
     }
 }
 
-/// The names whose values code reads from a table.
-fn table(members: &[Member], resolved: &Resolved) -> Result<BTreeSet<Target>, String> {
-    let mut table = BTreeSet::new();
-    for &SectionId { member: number, section } in &resolved.reached {
-        let member = &members[number];
-        for relocation in &member.sections[section].relocations {
-            let kind = Kind::of(relocation.kind)
-                .map_err(|reason| format!("{reason} (at {})", member.describe(section, relocation.at)))?;
-            if kind.is_through_table {
-                table.extend(resolved.target(number, relocation.symbol).cloned());
-            }
-        }
-    }
-    Ok(table)
-}
-
-fn refers_to_cpu_area(members: &[Member], resolved: &Resolved) -> bool {
-    resolved.reached.iter().any(|&SectionId { member: number, section }| {
-        let relocations = &members[number].sections[section].relocations;
-        relocations
-            .iter()
-            .any(|relocation| resolved.target(number, relocation.symbol) == Some(&Target::CpuArea))
-    })
-}
-
-/// How a relocation is computed (System V ABI, AMD64 supplement, 4.4.1): S + A in as many bytes.
-#[derive(Clone, Copy, Default)]
-struct Kind {
-    bytes: usize,
-    /// The value is the distance from the place (`- P` of the ABI). A call of what is near needs no PLT.
-    is_relative: bool,
-    /// The processor extends its four bytes by zeros, and not by their sign.
-    is_unsigned: bool,
-    /// The address of a word that holds S stands for S.
-    is_through_table: bool,
-}
-
-impl Kind {
-    fn of(kind: u32) -> Result<Self, String> {
-        let relative = |bytes| Self { bytes, is_relative: true, ..Self::default() };
-        Ok(match kind {
-            0 => Self::default(),
-            1 => Self { bytes: 8, ..Self::default() },
-            2 | 4 => relative(4),
-            10 => Self { bytes: 4, is_unsigned: true, ..Self::default() },
-            11 => Self { bytes: 4, ..Self::default() },
-            24 => relative(8),
-            9 | 41 | 42 => Self { is_through_table: true, ..relative(4) },
-            // TLS in its four models, and descriptors.
-            16..=23 | 34..=36 => {
-                return Err("has a thread-local variable, and there are no threads: use HK_PERCPU".into());
-            }
-            _ => {
-                return Err(format!(
-                    "has a relocation of type {kind}, which is not supported: compile with -fno-pic -mcmodel=small"
-                ));
-            }
-        })
-    }
-
-    /// Returns the value to write at `place`, or `None` if it does not fit.
-    fn value(self, place: u64, value: u64, word: impl FnOnce() -> u64, addend: i64) -> Option<u64> {
-        let symbol = if self.is_through_table { word() } else { value };
-        let from = if self.is_relative { place } else { 0 };
-        let value = symbol.wrapping_add_signed(addend).wrapping_sub(from);
-        match self.bytes {
-            4 if self.is_unsigned => u32::try_from(value).ok().map(u64::from),
-            4 => i32::try_from(value.cast_signed()).ok().map(|it| u64::from(it.cast_unsigned())),
-            _ => Some(value),
-        }
-    }
-}
+/// A place in a section, and the value to write there in as many bytes.
+type Edit = (u64, usize, u64);
 
 /// Writes the addresses into all sections that have a place, and into what debuggers read.
 fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Result<(), String> {
-    for (SectionId { member: number, section }, address) in layout.sections() {
+    for (&SectionId { member: number, section }, &address) in &layout.sections {
         let member = &members[number];
         let mut edits = Vec::new();
         for relocation in &member.sections[section].relocations {
             let kind = Kind::of(relocation.kind)?;
-            let Some(target) = resolved.target(number, relocation.symbol) else { continue };
+            let target = resolved.targets[&(number, relocation.symbol)];
+            let symbol = if kind.is_through_table { layout.table[&target] } else { layout.value(target) };
             let place = address.wrapping_add(relocation.at);
-            let value = kind
-                .value(place, layout.value(target), || layout.word(target), relocation.addend)
-                .ok_or_else(|| {
-                    format!(
-                        "refers at {} to what is too far for its instruction: compile with -mcmodel=small",
-                        member.describe(section, relocation.at)
-                    )
-                })?;
-            edits.push((*relocation, kind.bytes, value));
+            let value = kind.value(place, symbol, relocation.addend).ok_or_else(|| {
+                format!(
+                    "refers at {} to what is too far for its instruction: compile with -mcmodel=small",
+                    member.describe(section, relocation.at)
+                )
+            })?;
+            edits.push((relocation.at, kind.bytes, value));
         }
         members[number].write(section, &edits)?;
     }
@@ -239,7 +163,7 @@ fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Res
         let debug: Vec<usize> =
             (0..member.sections.len()).filter(|&section| member.sections[section].is_debug()).collect();
         for section in debug {
-            let edits = member.debug_edits(section, |section| layout.section(number, section));
+            let edits = member.debug_edits((number, section), layout);
             member.write(section, &edits)?;
         }
     }
@@ -248,36 +172,32 @@ fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Res
 
 impl Member {
     /// The addresses in a section that debuggers read. What was left out of the guest is at 0, as linkers have it.
-    fn debug_edits(
-        &self,
-        section: usize,
-        address_of: impl Fn(usize) -> Option<u64>,
-    ) -> Vec<(Relocation, usize, u64)> {
+    fn debug_edits(&self, (number, section): (usize, usize), layout: &Layout) -> Vec<Edit> {
         let edit = |relocation: &Relocation| {
             let kind = Kind::of(relocation.kind).ok().filter(|kind| !kind.is_through_table)?;
             let symbol = self.symbols.get(relocation.symbol)?;
             let value = match symbol.place {
-                member::SymbolPlace::Section(target) if self.sections[target].has(object::elf::SHF_ALLOC) => {
-                    match address_of(target) {
+                SymbolPlace::Section(target) if self.sections[target].has(object::elf::SHF_ALLOC) => {
+                    match layout.sections.get(&SectionId { member: number, section: target }) {
                         Some(address) => address.wrapping_add(symbol.value),
-                        None => return Some((*relocation, kind.bytes, 0)),
+                        None => return Some((relocation.at, kind.bytes, 0)),
                     }
                 }
                 // Sections of debug information refer to each other by offsets.
-                member::SymbolPlace::Section(_) | member::SymbolPlace::Number => symbol.value,
+                SymbolPlace::Section(_) | SymbolPlace::Number => symbol.value,
                 _ => return None,
             };
-            Some((*relocation, kind.bytes, kind.value(0, value, || 0, relocation.addend)?))
+            Some((relocation.at, kind.bytes, kind.value(0, value, relocation.addend)?))
         };
         self.sections[section].relocations.iter().filter_map(edit).collect()
     }
 
-    /// Writes values into a section, each of its own length in bytes.
-    fn write(&mut self, section: usize, edits: &[(Relocation, usize, u64)]) -> Result<(), String> {
+    /// Writes values into a section.
+    fn write(&mut self, section: usize, edits: &[Edit]) -> Result<(), String> {
         let file = self.sections[section].file.clone();
         let bytes = &mut self.bytes[file];
-        for (relocation, length, value) in edits {
-            let at = usize::try_from(relocation.at).ok();
+        for (at, length, value) in edits {
+            let at = usize::try_from(*at).ok();
             let place = at.and_then(|at| bytes.get_mut(at..at.checked_add(*length)?));
             let Some(place) = place else {
                 return Err("is broken: a relocation lies outside its section".into());
@@ -288,12 +208,13 @@ impl Member {
     }
 
     /// Makes the file say of itself that it is linked: addresses for sections and symbols (ELF-64 object file format).
-    fn settle(&mut self, address_of: impl Fn(usize) -> Option<u64>) {
+    fn settle(&mut self, number: usize, layout: &Layout) {
         const TYPE: usize = 16;
         const SECTION_HEADERS: usize = 40;
         self.bytes[TYPE..TYPE + 2].copy_from_slice(&object::elf::ET_EXEC.0.to_le_bytes());
         let headers = &self.bytes[SECTION_HEADERS..SECTION_HEADERS + 8];
         let headers = u64::from_le_bytes(headers.try_into().expect("eight bytes")) as usize;
+        let address_of = |section| layout.sections.get(&SectionId { member: number, section });
         let mut put = |at: Option<usize>, value: u64| {
             let range = at.and_then(|at| Some(at..at.checked_add(8)?));
             if let Some(place) = range.and_then(|range| self.bytes.get_mut(range)) {
@@ -303,16 +224,18 @@ impl Member {
         for index in 0..self.sections.len() {
             if let Some(address) = address_of(index) {
                 // A relocation may have written anywhere, the file's own header included.
-                put(headers.checked_add(index * 64 + 16), address);
+                put(headers.checked_add(index * 64 + 16), *address);
             }
         }
-        let Some(table) = &self.symbol_table else { return };
         for (index, symbol) in self.symbols.iter().enumerate() {
-            if let member::SymbolPlace::Section(section) = symbol.place
+            if let SymbolPlace::Section(section) = symbol.place
                 && let Some(address) = address_of(section)
                 && !symbol.is_section
             {
-                put(Some(table.start + index * SYMBOL_BYTES + 8), address.wrapping_add(symbol.value));
+                put(
+                    Some(self.symbol_table.start + index * SYMBOL_BYTES + 8),
+                    address.wrapping_add(symbol.value),
+                );
             }
         }
     }
@@ -328,10 +251,12 @@ fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
                 bytes[at..at + data.len()].copy_from_slice(data);
             }
         };
-        for (SectionId { member, section }, address) in layout.sections() {
+        for (&SectionId { member, section }, &address) in &layout.sections {
             put(address, members[member].data(section));
         }
-        layout.table().for_each(|(address, value)| put(address, &value.to_le_bytes()));
+        for (&target, &address) in &layout.table {
+            put(address, &layout.value(target).to_le_bytes());
+        }
         bytes
     };
     let parts = layout.parts.iter().zip(RIGHTS).filter(|(range, _)| !range.is_empty());

@@ -9,24 +9,14 @@ use crate::host::text::nearest;
 use crate::image::object::contract::{
     ALLOC, CPU_AREA, EVENT_PREFIX, INDIRECT, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
 };
-use crate::image::object::member::{Member, Symbol, SymbolPlace};
+use crate::image::object::member::{Kind, Member, SectionId, Symbol, SymbolPlace};
 
-/// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct SectionId {
-    pub(super) member: usize,
-    pub(super) section: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    Place {
-        member: usize,
-        section: usize,
-        offset: u64,
-    },
-    /// Zeros that several members may share.
-    Common(String),
+    /// An offset in a section.
+    Place(SectionId, u64),
+    /// Zeros that several members may share, by the symbol that defines them.
+    Common(usize, usize),
     CpuArea,
     /// A number: the address of a function of the image, or what else it has for objects.
     Number(u64),
@@ -48,16 +38,12 @@ pub(crate) struct Offer<'a> {
 #[derive(Default)]
 pub(super) struct Resolved {
     pub(super) reached: BTreeSet<SectionId>,
-    /// Zeros by their name: size and alignment.
-    pub(super) common: BTreeMap<String, (u64, u64)>,
-    targets: HashMap<(usize, usize), Target>,
-}
-
-impl Resolved {
-    /// Returns the meaning of symbol number `symbol` of a member, which a section that is needed refers to.
-    pub(super) fn target(&self, member: usize, symbol: usize) -> Option<&Target> {
-        self.targets.get(&(member, symbol))
-    }
+    /// Zeros by the symbol that defines them: size and alignment.
+    pub(super) common: BTreeMap<(usize, usize), (u64, u64)>,
+    /// Meanings of the symbols to which sections that are needed refer.
+    pub(super) targets: HashMap<(usize, usize), Target>,
+    /// Those whose values code reads from memory.
+    pub(super) table: BTreeSet<Target>,
 }
 
 /// Gives zeros of one name that several members define the size and the alignment of the largest of them.
@@ -97,19 +83,14 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
     definitions
 }
 
+/// Resolves what the sections in `open` refer to, and so on.
 pub(super) fn resolve(
     members: &[Member],
     definitions: &HashMap<&str, (usize, usize)>,
-    roots: impl Iterator<Item = (usize, usize)>,
+    mut open: Vec<SectionId>,
     offer: &mut Offer<'_>,
 ) -> Result<Resolved, String> {
     let mut resolved = Resolved::default();
-    let mut open: Vec<SectionId> = Vec::new();
-    for (member, symbol) in roots {
-        if let SymbolPlace::Section(section) = members[member].symbols[symbol].place {
-            open.push(SectionId { member, section });
-        }
-    }
     while let Some(needed) = open.pop() {
         if !resolved.reached.insert(needed) {
             continue;
@@ -117,17 +98,23 @@ pub(super) fn resolve(
         let SectionId { member, section } = needed;
         check_section(&members[member], section)?;
         for relocation in &members[member].sections[section].relocations {
+            let from = |reason: String| {
+                format!("{reason} (at {})", members[member].describe(section, relocation.at))
+            };
+            let kind = Kind::of(relocation.kind).map_err(from)?;
             let key = (member, relocation.symbol);
-            if resolved.targets.contains_key(&key) {
-                continue;
+            let target = match resolved.targets.get(&key) {
+                Some(&known) => known,
+                None => target(members, definitions, key, offer, &mut resolved.common).map_err(from)?,
+            };
+            if kind.is_through_table {
+                resolved.table.insert(target);
             }
-            let from = || members[member].describe(section, relocation.at);
-            let target = target(members, definitions, key, offer, &mut resolved.common)
-                .map_err(|reason| format!("{reason} (at {})", from()))?;
-            if let Target::Place { member, section, .. } = target {
-                open.push(SectionId { member, section });
+            if resolved.targets.insert(key, target).is_none()
+                && let Target::Place(place, _) = target
+            {
+                open.push(place);
             }
-            resolved.targets.insert(key, target);
         }
     }
     Ok(resolved)
@@ -177,9 +164,12 @@ fn target(
     definitions: &HashMap<&str, (usize, usize)>,
     (number, index): (usize, usize),
     offer: &mut Offer<'_>,
-    common: &mut BTreeMap<String, (u64, u64)>,
+    common: &mut BTreeMap<(usize, usize), (u64, u64)>,
 ) -> Result<Target, String> {
-    let symbol = &members[number].symbols[index];
+    let symbol = members[number]
+        .symbols
+        .get(index)
+        .ok_or_else(|| format!("is broken: a relocation is of symbol {index}, which there is not"))?;
     // A name that all members see is what all of them see.
     let (number, index) = match definitions.get(&*symbol.name) {
         Some(&definition) if symbol.is_global => definition,
@@ -194,7 +184,7 @@ fn target(
             if found.value > members[number].sections[section].size {
                 return Err(format!("is broken: {} lies outside its section", found.name));
             }
-            Ok(Target::Place { member: number, section, offset: found.value })
+            Ok(Target::Place(SectionId { member: number, section }, found.value))
         }
         SymbolPlace::Number => Ok(Target::Number(found.value)),
         SymbolPlace::Common => {
@@ -202,8 +192,8 @@ fn target(
             if !align.is_power_of_two() || align > 4096 {
                 return Err(format!("has {} aligned to {align}: 4096 is the most", found.name));
             }
-            common.insert(found.name.clone(), (size, align));
-            Ok(Target::Common(found.name.clone()))
+            common.insert((number, index), (size, align));
+            Ok(Target::Common(number, index))
         }
         // Symbol 0 stands for nothing: the addend is all.
         SymbolPlace::Nowhere => Ok(Target::Number(0)),

@@ -99,10 +99,6 @@ impl Body for NativeVcpu {
         Ok(self.hypercall().unwrap_or_else(|| self.exception()))
     }
 
-    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
-        Err(io::Error::other("threads run without KVM"))
-    }
-
     fn pointers(&self) -> io::Result<(u64, u64)> {
         Ok((self.register(REG_RIP) as u64, self.register(REG_RSP) as u64))
     }

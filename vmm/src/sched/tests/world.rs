@@ -9,7 +9,7 @@ use haltkick_fuzzing::Script;
 
 use crate::guest::Activity;
 use crate::guest::memory::{LARGE_PAGE, Memory};
-use crate::host::clock::{Moment, SimulatedClock};
+use crate::host::clock::{Moment, VirtualTime};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::{Notes, Observer};
 use crate::sched::Rules;
@@ -119,7 +119,7 @@ struct Slot<'a> {
 pub(super) struct World<'a, 's> {
     setting: Setting,
     core: Core<'a, Rung>,
-    clock: &'a SimulatedClock,
+    clock: &'a VirtualTime,
     script: Script<'s>,
     slots: Vec<Slot<'a>>,
     /// CPU time of each vCPU of each guest in turns that have ended.
@@ -139,7 +139,7 @@ impl<'a, 's> World<'a, 's> {
     pub(super) fn new(
         setting: Setting,
         guests: &'a [GuestRun<'a>],
-        clock: &'a SimulatedClock,
+        clock: &'a VirtualTime,
         notes: &'a Notes,
         script: Script<'s>,
     ) -> Self {
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
-        let (ground, clock) = (Ground::new(Clock::Host), SimulatedClock::default());
+        let (ground, clock) = (Ground::new(Clock::Host), VirtualTime::default());
         let guests = [ground.guest(2)];
         let (rules, queues, attack) = (Rules::default(), Queues::PerPcpu, Attack::Anything);
         let setting = Setting { rules, pcpus: 4, queues, hostile: 0, vcpus: 2, attack };
