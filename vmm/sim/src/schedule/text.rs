@@ -34,18 +34,10 @@ const UNWOKEN: &str = "a vCPU slept and runs without a wake-up: record sched_wak
 const NAMELESS: &str = "a thread is called <...>, and may be a vCPU's";
 
 pub(super) fn read(text: &str) -> Result<Spells, String> {
-    let in_line = |number| move |message| format!("line {number}: {message}");
-    let mut threads = Threads::default();
-    for (number, line) in lines::lines(text) {
-        if let Line::Event(event) = line {
-            threads.learn(&event).map_err(in_line(number))?;
-        }
-    }
-    let vcpus = threads.vcpus();
-    let mut replay = Replay { vcpus, ..Replay::default() };
+    let mut replay = Replay { vcpus: vcpus_by_thread(text)?, ..Replay::default() };
     for (number, line) in lines::lines(text) {
         replay.line = number;
-        replay.goes_on(&line).map_err(in_line(number))?;
+        replay.goes_on(&line).map_err(|message| format!("line {number}: {message}"))?;
     }
     if replay.vcpus.is_empty() {
         return Err("none of its threads is called as a vCPU's: CPU 0/KVM, fc_vcpu 0, vcpu0".into());
@@ -53,46 +45,36 @@ pub(super) fn read(text: &str) -> Result<Spells, String> {
     Ok(replay.finish())
 }
 
-/// Threads of vCPUs, by the vCPU's number, and whether they are switched or woken by its name. The recorder may have guessed the name of
-/// one that only ran by it.
-#[derive(Default)]
-struct Threads(BTreeMap<u32, (u32, bool)>);
-
-impl Threads {
-    fn learn(&mut self, event: &Event<'_>) -> Result<(), String> {
-        match event.what {
-            What::Switch { out, into, .. } => {
-                self.is_called(out, true)?;
-                self.is_called(into, true)?;
+/// The vCPUs, each of which has one thread, by the numbers of their threads. A name that a thread is switched or woken by is sure. The
+/// recorder may have guessed the name of one that only ran.
+fn vcpus_by_thread(text: &str) -> Result<HashMap<u32, u32>, String> {
+    let (mut sure, mut guessed) = (BTreeMap::new(), BTreeMap::new());
+    for (number, line) in lines::lines(text) {
+        let Line::Event(Event { by, what, .. }) = line else { continue };
+        let named = match what {
+            What::Switch { out, into, .. } => [Some(out), Some(into)],
+            What::Wakes { woken, .. } => [Some(woken), None],
+            What::Other(_) => [None; 2],
+        };
+        for (name, pid) in named.into_iter().flatten() {
+            let Some(vcpu) = vcpu_of(name) else { continue };
+            let other = *sure.entry(vcpu).or_insert(pid);
+            if other != pid {
+                return Err(format!(
+                    "line {number}: threads {other} and {pid} are both vCPU {vcpu}'s by their names: keep one \
+                     guest's"
+                ));
             }
-            What::Wakes { woken, .. } => self.is_called(woken, true)?,
-            What::Other(_) => {}
         }
-        event.by.map_or(Ok(()), |by| self.is_called(by, false))
-    }
-
-    /// Each vCPU has one thread.
-    fn is_called(&mut self, (name, pid): Thread<'_>, surely: bool) -> Result<(), String> {
-        let Some(vcpu) = vcpu_of(name) else { return Ok(()) };
-        let known = self.0.entry(vcpu).or_insert((pid, surely));
-        match *known {
-            (other, true) if surely && other != pid => Err(format!(
-                "threads {other} and {pid} are both vCPU {vcpu}'s by their names: keep one guest's"
-            )),
-            (_, false) if surely => {
-                *known = (pid, true);
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some((name, pid)) = by
+            && let Some(vcpu) = vcpu_of(name)
+        {
+            guessed.entry(vcpu).or_insert(pid);
         }
     }
-
-    /// The vCPUs by their threads. What is sure comes last, and counts.
-    fn vcpus(self) -> HashMap<u32, u32> {
-        let mut threads: Vec<_> = self.0.into_iter().collect();
-        threads.sort_by_key(|(_, (_, surely))| *surely);
-        threads.into_iter().map(|(vcpu, (pid, _))| (pid, vcpu)).collect()
-    }
+    guessed.retain(|vcpu, _| !sure.contains_key(vcpu));
+    // What is sure comes last, and counts.
+    Ok(guessed.into_iter().chain(sure).map(|(vcpu, pid)| (pid, vcpu)).collect())
 }
 
 fn vcpu_of(name: &str) -> Option<u32> {
