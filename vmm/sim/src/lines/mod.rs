@@ -554,14 +554,11 @@ impl Lines {
         }
     }
 
-    fn watchers(&self, line: u64) -> &[u32] {
-        self.peek(line).map_or(&[], |line| &line.watchers)
-    }
-
     /// Whether a CPU other than `writer` wants to be told.
     #[inline]
     pub(crate) fn is_watched(&self, writer: u32, line: u64) -> bool {
-        self.state(line).is(State::WATCHED) && self.watchers(line).iter().any(|watcher| *watcher != writer)
+        let other = |line: &Line| line.watchers.iter().any(|watcher| *watcher != writer);
+        self.state(line).is(State::WATCHED) && self.peek(line).is_some_and(other)
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
@@ -597,9 +594,8 @@ impl Lines {
             state.moves(now_ps);
             state.put(State::PUBLIC, true);
         });
-        let watchers = self.watchers(line).to_vec();
-        watchers.iter().for_each(|watcher| self.forget(*watcher, line));
-        watchers
+        // The host is no CPU.
+        self.take_watchers(line, u32::MAX)
     }
 
     fn hand_over(&mut self, now_ps: u64, number: u64, request: Request) {
