@@ -256,8 +256,8 @@ fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
 fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match instruction.op_count() {
         1 => first!(form, S => sized!(form.width, a::multiply_signed, [S])),
-        2 => second!(form, S => wide!(form.width, a::multiply_to, [First, S])),
-        _ => second!(form, S => wide!(form.width, a::multiply_to, [S, AsImmediate])),
+        2 => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, First, S])),
+        _ => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, S, AsImmediate])),
     })
 }
 
@@ -279,9 +279,9 @@ fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<
         Mnemonic::Btc => bit::<B, bits::Complement>(form),
         Mnemonic::Bsf => Some(second!(form, S => wide!(form.width, bits::scan, [S], false))),
         Mnemonic::Bsr => Some(second!(form, S => wide!(form.width, bits::scan, [S], true))),
-        Mnemonic::Tzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], false))),
-        Mnemonic::Lzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], true))),
-        Mnemonic::Popcnt => Some(second!(form, S => wide!(form.width, bits::count_ones, [S]))),
+        Mnemonic::Tzcnt => of_one::<B, bits::TrailingZeros>(form),
+        Mnemonic::Lzcnt => of_one::<B, bits::LeadingZeros>(form),
+        Mnemonic::Popcnt => of_one::<B, bits::CountOnes>(form),
         Mnemonic::Bswap => Some(wide!(form.width, bits::swap_bytes, [])),
         Mnemonic::Andn => of_two::<B, bits::AndNot>(instruction, form),
         Mnemonic::Pdep => of_two::<B, bits::Deposit>(instruction, form),
@@ -345,7 +345,9 @@ fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
         (Mnemonic::Cmpxchg8b, Memory, true) => a::compare_exchange_pair::<B, 32, true>,
         (Mnemonic::Cmpxchg16b, Memory, false) => a::compare_exchange_pair::<B, 64, false>,
         (Mnemonic::Cmpxchg16b, Memory, true) => a::compare_exchange_pair::<B, 64, true>,
-        (Mnemonic::Movbe, InRegister, _) => wide!(form.width, bits::load_swapped, []),
+        (Mnemonic::Movbe, InRegister, _) => {
+            wide!(form.width, bits::combine, [bits::SwapBytes, InMemory, AsImmediate])
+        }
         (Mnemonic::Movbe, Memory, _) => wide!(form.width, bits::store_swapped, []),
         _ => return None,
     })

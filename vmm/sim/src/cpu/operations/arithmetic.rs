@@ -131,6 +131,18 @@ steps! {
     }
 }
 
+// IMUL with two or three operands: the product as far as it fits.
+binaries! {
+    Multiply<W>(flags, a, b) {
+        let (product, mut overflow) = signed(a, W).overflowing_mul(signed(b, W));
+        if W < 64 {
+            overflow = product != signed(product as u64, W);
+        }
+        flags.set_carry_overflow(overflow, overflow);
+        product as u64
+    };
+}
+
 /// Register of the upper half: AH for 8 bits, else DX, EDX or RDX.
 #[inline(always)]
 fn upper<const W: u32>() -> u8 {
@@ -155,18 +167,6 @@ steps! {
         cpu.put::<W>(RAX, product as u64);
         cpu.put::<W>(upper::<W>(), (product >> W) as u64);
         let overflow = product != i128::from(signed(product as u64, W));
-        cpu.flags.set_carry_overflow(overflow, overflow);
-    }
-
-    /// IMUL with two or three operands: the product of `A` and `S`, as far as it fits.
-    fn multiply_to[A: Source, S: Source, const W: u32](cpu, bus, op) {
-        let a = signed(A::read::<B, W>(cpu, bus, op)?, W);
-        let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
-        let (product, mut overflow) = a.overflowing_mul(b);
-        if W < 64 {
-            overflow = product != signed(product as u64, W);
-        }
-        cpu.put::<W>(op.first, product as u64);
         cpu.flags.set_carry_overflow(overflow, overflow);
     }
 
