@@ -268,9 +268,9 @@ impl Scheduler {
     /// Picks on `cpu`, which runs a task, and tells which one it is to run. If that is the one that it runs, this was a pick; else
     /// [`Self::picks`] has to follow.
     pub fn peeks(&mut self, cpu: usize, now_ns: u64) -> Option<u32> {
-        let current = self.queues[cpu].current;
-        let next = self.queues[cpu].peek(&mut self.tasks, now_ns);
-        if next == current {
+        self.queues[cpu].charge(&mut self.tasks, now_ns);
+        let next = self.queues[cpu].choose(&self.tasks);
+        if next == self.queues[cpu].current {
             self.picks(cpu, now_ns);
         }
         next
