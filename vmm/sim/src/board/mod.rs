@@ -247,10 +247,7 @@ impl<M: Memory> Board<M> {
     /// A board of `machine` with empty slots. `loops` stand for work.
     #[must_use]
     pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
-        let mut code = Code::default();
-        loops.iter().for_each(|work| code.watch(work.head));
         let line = &machine.costs.line;
-        let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
         Self {
             slots: (0..machine.topology.cpus())
                 .map(|cpu| Slot {
@@ -262,7 +259,9 @@ impl<M: Memory> Board<M> {
             due: BinaryHeap::new(),
             now_ps: 0,
             loops: loops.iter().map(|work| (work.head, *work)).collect(),
-            least_transfer_ps: machine.model.least_ps(occupancy_ps.min(line.shared_ps).min(line.near_ps)),
+            least_transfer_ps: machine
+                .model
+                .least_ps(line.near_visit_ps().min(line.shared_ps).min(line.near_ps)),
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
@@ -271,7 +270,7 @@ impl<M: Memory> Board<M> {
             worked_ps: 0,
             witness: None,
             stopped: None,
-            code,
+            code: Code::watching(loops.iter().map(|work| work.head).collect()),
             fabric: Fabric::new(memory, machine),
         }
     }

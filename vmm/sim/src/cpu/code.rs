@@ -82,13 +82,10 @@ impl<B> Default for Code<B> {
 }
 
 impl<B: Bus> Code<B> {
-    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`: the
-    /// driver has them go on elsewhere.
-    pub fn watch(&mut self, address: u64) {
-        self.watched.insert(address);
-        for page in 0..self.pages.len() {
-            self.forget(page);
-        }
+    /// No code, yet. CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute an instruction at one of the
+    /// addresses in `watched`: the driver has them go on elsewhere.
+    pub(crate) fn watching(watched: BTreeSet<u64>) -> Self {
+        Self { watched, ..Self::default() }
     }
 
     /// Number of blocks, and of pages with code, that are kept.

@@ -356,18 +356,6 @@ fn an_interrupt_that_the_bus_stops_changes_nothing() {
     assert_eq!(lab.cpu.registers().system.selectors[CS] & 3, 0);
 }
 
-#[test]
-fn a_watched_address_is_reached_before_its_instruction_and_not_passed() {
-    // inc eax; inc dword [rdi] (watched); jmp back
-    let mut lab = Lab::new(Ring::Three, &[0xff, 0xc0, 0xff, 0x07, 0xeb, 0xfa]);
-    lab.run(3);
-    lab.code.watch(CODE + 2);
-    for _ in 0..2 {
-        assert_eq!(lab.run(10), Event::Reached);
-        assert_eq!((lab.cpu.rip, lab.word(DATA)), (CODE + 2, 1));
-    }
-}
-
 // Guests that mean harm: what has no end comes to the limit of a run, and takes bounded memory.
 
 #[test]
