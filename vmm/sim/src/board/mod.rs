@@ -248,6 +248,7 @@ impl<M: Memory> Board<M> {
     #[must_use]
     pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
         let line = &machine.costs.line;
+        let least_ps = line.near_visit_ps().min(line.shared_ps).min(line.near_ps);
         Self {
             slots: (0..machine.topology.cpus())
                 .map(|cpu| Slot {
@@ -259,9 +260,7 @@ impl<M: Memory> Board<M> {
             due: BinaryHeap::new(),
             now_ps: 0,
             loops: loops.iter().map(|work| (work.head, *work)).collect(),
-            least_transfer_ps: machine
-                .model
-                .least_ps(line.near_visit_ps().min(line.shared_ps).min(line.near_ps)),
+            least_transfer_ps: machine.model.least_ps(least_ps),
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
