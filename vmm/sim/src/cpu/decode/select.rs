@@ -218,7 +218,7 @@ fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> 
         Mnemonic::Ror => shift::<B, a::RotateRight>(form),
         Mnemonic::Rcl => shift::<B, a::RotateCarryLeft>(form),
         Mnemonic::Rcr => shift::<B, a::RotateCarryRight>(form),
-        Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S]))),
+        Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S], false))),
         Mnemonic::Div => Some(first!(form, S => sized!(form.width, a::divide, [S]))),
         Mnemonic::Idiv => Some(first!(form, S => sized!(form.width, a::divide_signed, [S]))),
         Mnemonic::Imul => multiply_signed(instruction, form),
@@ -255,7 +255,7 @@ fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
 
 fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match instruction.op_count() {
-        1 => first!(form, S => sized!(form.width, a::multiply_signed, [S])),
+        1 => first!(form, S => sized!(form.width, a::multiply, [S], true)),
         2 => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, First, S])),
         _ => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, S, AsImmediate])),
     })
