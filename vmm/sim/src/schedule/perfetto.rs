@@ -4,7 +4,7 @@
 //! the command reads traces with definitions of its own.
 #![expect(missing_docs, reason = "Perfetto documents the fields of its messages")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
@@ -149,6 +149,8 @@ const ABSENT: [&str; 3] = ["preempted", "descheduled", "ready"];
 struct Declared {
     names: HashMap<u64, String>,
     vcpus: HashMap<u64, u32>,
+    /// Since when vCPUs have been absent.
+    absent: BTreeMap<u32, u64>,
     run: Option<u64>,
     opened_ns: Option<u64>,
 }
@@ -160,6 +162,9 @@ pub(super) fn read(mut file: &[u8]) -> Result<Spells, String> {
     }
     if declared.vcpus.is_empty() {
         return Err("it has no tracks of the vCPUs of one guest: record it by `haltkick run --trace`".into());
+    }
+    for (vcpu, from_ns) in declared.absent {
+        spells.add(vcpu, from_ns, spells.last_ns.max(from_ns))?;
     }
     // Events before the first that is kept are unknown.
     let first_ns = spells.first_ns.unwrap_or(0);
@@ -194,11 +199,15 @@ impl Declared {
         let vcpu = self.vcpus.get(&event.track_uuid).copied();
         let is_run = self.run == Some(event.track_uuid);
         match (vcpu, event.r#type) {
-            (Some(vcpu), BEGIN) => {
+            (Some(vcpu), BEGIN | END) => {
+                spells.sees(vcpu, at_ns)?;
                 let does = name.split(':').next().unwrap_or_default();
-                spells.is_absent(vcpu, at_ns, ABSENT.contains(&does))
+                if event.r#type == BEGIN && ABSENT.contains(&does) {
+                    self.absent.entry(vcpu).or_insert(at_ns);
+                    return Ok(());
+                }
+                self.absent.remove(&vcpu).map_or(Ok(()), |from_ns| spells.add(vcpu, from_ns, at_ns))
             }
-            (Some(vcpu), END) => spells.is_absent(vcpu, at_ns, false),
             (None, BEGIN) if is_run && name == "window" => {
                 self.opened_ns = Some(at_ns);
                 Ok(())

@@ -42,7 +42,7 @@ pub(super) fn read(text: &str) -> Result<Spells, String> {
     if replay.vcpus.is_empty() {
         return Err("none of its threads is called as a vCPU's: CPU 0/KVM, fc_vcpu 0, vcpu0".into());
     }
-    Ok(replay.finish())
+    replay.finish()
 }
 
 /// The vCPUs, each of which has one thread, by the numbers of their threads. A name that a thread is switched or woken by is sure. The
@@ -124,7 +124,6 @@ impl Replay {
             Line::Lost(count) => {
                 self.spells.doubt(LOST, self.line, *count);
                 self.states.clear();
-                self.spells.open.fill(None);
             }
             Line::Overwritten(count) => self.overwritten = Some((self.line, *count)),
             // The lines before lack a CPU.
@@ -214,10 +213,7 @@ impl Replay {
     fn leaves(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>, state: &str) -> Result<(), String> {
         let before = self.before(vcpu, at_ns)?;
         match before.place {
-            Place::Ready | Place::Asleep => {
-                self.doubt(OUT_TWICE);
-                self.spells.forget(vcpu);
-            }
+            Place::Ready | Place::Asleep => self.doubt(OUT_TWICE),
             Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
             Place::Runs(_) | Place::Unknown => {}
         }
@@ -228,22 +224,20 @@ impl Replay {
         let place = if is_ready { Place::Ready } else { Place::Asleep };
         let woken_ns = before.woken_ns.filter(|woken_ns| at_ns.saturating_sub(*woken_ns) <= ON_ITS_WAY_NS);
         self.states.insert(vcpu, Vcpu { place, since_ns: at_ns, woken_ns });
-        self.spells.is_absent(vcpu, at_ns, is_ready)
+        self.spells.sees(vcpu, at_ns)
     }
 
     fn enters(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>) -> Result<(), String> {
         let before = self.before(vcpu, at_ns)?;
         match before.place {
             Place::Runs(_) => self.doubt(IN_TWICE),
-            // It was woken before it had left its CPU.
-            Place::Asleep if before.woken_ns.is_some() => {
-                self.spells.is_absent(vcpu, before.since_ns, true)?
-            }
-            Place::Asleep => self.doubt(UNWOKEN),
-            Place::Ready | Place::Unknown => {}
+            // One that sleeps was woken before it had left its CPU.
+            Place::Asleep if before.woken_ns.is_none() => self.doubt(UNWOKEN),
+            Place::Asleep | Place::Ready => self.spells.add(vcpu, before.since_ns, at_ns)?,
+            Place::Unknown => {}
         }
         self.runs(vcpu, at_ns, cpu);
-        self.spells.is_absent(vcpu, at_ns, false)
+        self.spells.sees(vcpu, at_ns)
     }
 
     fn is_woken(&mut self, vcpu: u32, at_ns: u64, begins: bool) -> Result<(), String> {
@@ -260,7 +254,7 @@ impl Replay {
             Place::Asleep | Place::Unknown => at_ns,
         };
         self.states.insert(vcpu, Vcpu { place: Place::Ready, since_ns, woken_ns: None });
-        self.spells.is_absent(vcpu, since_ns, true)
+        self.spells.sees(vcpu, since_ns)
     }
 
     /// The thread of `vcpu` does something that only a thread does which runs, if `surely`.
@@ -269,7 +263,6 @@ impl Replay {
         match state.place {
             Place::Ready | Place::Asleep if surely || at_ns > state.since_ns + LEAVING_NS => {
                 self.doubt(ACTS);
-                self.spells.forget(vcpu);
             }
             Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
             Place::Unknown => {}
@@ -285,14 +278,17 @@ impl Replay {
         }
     }
 
-    fn finish(mut self) -> Spells {
+    fn finish(mut self) -> Result<Spells, String> {
+        for (vcpu, state) in self.states.into_iter().filter(|(_, state)| state.place == Place::Ready) {
+            self.spells.add(vcpu, state.since_ns, self.spells.last_ns.max(state.since_ns))?;
+        }
         // Without any wake-up each sleep is one doubt; with some, each that lacks one.
         let moot = if self.has_wakeups { SLEEPS } else { UNWOKEN };
         self.spells.doubts.retain(|doubt| doubt.what != moot);
         if let Some((line, count)) = self.overwritten {
             self.spells.doubt(LOST, line, count);
         }
-        self.spells
+        Ok(self.spells)
     }
 }
 
