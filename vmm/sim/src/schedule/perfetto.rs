@@ -174,8 +174,12 @@ pub(super) fn read(mut file: &[u8]) -> Result<Spells, String> {
 
 impl Declared {
     fn packet(&mut self, packet: TracePacket, spells: &mut Spells) -> Result<(), String> {
-        if let Some(track) = packet.track_descriptor {
-            self.track(track);
+        if let Some(TrackDescriptor { uuid, name, .. }) = packet.track_descriptor {
+            match name.strip_prefix("vCPU ").map(str::parse) {
+                Some(Ok(vcpu)) => _ = self.vcpus.insert(uuid, vcpu),
+                _ if name == "run" => self.run = Some(uuid),
+                _ => {}
+            }
         }
         for entry in packet.interned_data.into_iter().flat_map(|interned| interned.event_names) {
             self.names.insert(entry.iid, entry.name);
@@ -183,14 +187,6 @@ impl Declared {
         match (packet.track_event, packet.timestamp) {
             (Some(event), Some(at_ns)) => self.event(&event, at_ns, spells),
             _ => Ok(()),
-        }
-    }
-
-    fn track(&mut self, track: TrackDescriptor) {
-        if let Some(vcpu) = track.name.strip_prefix("vCPU ").and_then(|number| number.parse().ok()) {
-            self.vcpus.insert(track.uuid, vcpu);
-        } else if track.name == "run" {
-            self.run = Some(track.uuid);
         }
     }
 
