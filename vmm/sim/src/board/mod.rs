@@ -269,7 +269,7 @@ impl<M: Memory> Board<M> {
             worked_ps: 0,
             witness: None,
             stopped: None,
-            code: Code::watching(loops.iter().map(|work| work.head).collect()),
+            code: Code::new(loops.iter().map(|work| work.head).collect()),
             fabric: Fabric::new(memory, machine),
         }
     }

@@ -68,24 +68,13 @@ pub struct Code<B> {
     pub(crate) first_generation: u64,
 }
 
-impl<B> Default for Code<B> {
-    fn default() -> Self {
-        Self {
-            blocks: Vec::new(),
-            pages: Vec::new(),
-            by_frame: BTreeMap::new(),
-            watched: BTreeSet::new(),
-            generation: 0,
-            first_generation: 0,
-        }
-    }
-}
-
 impl<B: Bus> Code<B> {
     /// No code, yet. CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute an instruction at one of the
     /// addresses in `watched`: the driver has them go on elsewhere.
-    pub(crate) fn watching(watched: BTreeSet<u64>) -> Self {
-        Self { watched, ..Self::default() }
+    #[must_use]
+    pub fn new(watched: BTreeSet<u64>) -> Self {
+        let (blocks, pages, by_frame) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { blocks, pages, by_frame, watched, generation: 0, first_generation: 0 }
     }
 
     /// Number of blocks, and of pages with code, that are kept.
