@@ -247,8 +247,6 @@ impl<M: Memory> Board<M> {
     /// A board of `machine` with empty slots. `loops` stand for work.
     #[must_use]
     pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
-        let mut code = Code::default();
-        loops.iter().for_each(|work| code.watch(work.head));
         let line = &machine.costs.line;
         let far_ps = line.hops_ps.iter().map(|ps| ps * line.occupancy_far_permille / 1000);
         let socket_ps = line.socket_ps * line.occupancy_socket_permille / 1000;
@@ -273,7 +271,7 @@ impl<M: Memory> Board<M> {
             worked_ps: 0,
             witness: None,
             stopped: None,
-            code,
+            code: Code::new(loops.iter().map(|work| work.head).collect()),
             fabric: Fabric::new(memory, machine),
         }
     }

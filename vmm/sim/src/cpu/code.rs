@@ -68,27 +68,13 @@ pub struct Code<B> {
     pub(crate) first_generation: u64,
 }
 
-impl<B> Default for Code<B> {
-    fn default() -> Self {
-        Self {
-            blocks: Vec::new(),
-            pages: Vec::new(),
-            by_frame: BTreeMap::new(),
-            watched: BTreeSet::new(),
-            generation: 0,
-            first_generation: 0,
-        }
-    }
-}
-
 impl<B: Bus> Code<B> {
-    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`: the
-    /// driver has them go on elsewhere.
-    pub fn watch(&mut self, address: u64) {
-        self.watched.insert(address);
-        for page in 0..self.pages.len() {
-            self.forget(page);
-        }
+    /// No code, yet. CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute an instruction at one of the
+    /// addresses in `watched`: the driver has them go on elsewhere.
+    #[must_use]
+    pub fn new(watched: BTreeSet<u64>) -> Self {
+        let (blocks, pages, by_frame) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { blocks, pages, by_frame, watched, generation: 0, first_generation: 0 }
     }
 
     /// Number of blocks, and of pages with code, that are kept.

@@ -126,8 +126,6 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::hosts::policy::{Balance, Host};
     use crate::hosts::scheduler::tests::{drive, host, on, started};
@@ -137,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_task_wakes_on_its_last_cpu_or_a_near_idle_core() {
-        let topology = Arc::new(Topology::new([2, 2, 2], None, None).unwrap());
+        let topology = Topology::new([2, 2, 2], None, None).unwrap();
         // Cores 0 and 1 of the first socket are CPUs 0 and 1, with siblings 4 and 5.
         let cpus: Vec<u32> = (0..8).collect();
         let mut scheduler = Scheduler::new(host("linux-7.3"), &topology, &cpus, &[8], 1);

@@ -225,8 +225,8 @@ impl Queue {
         }
     }
 
-    /// Law 4 (the pick): the task to run next.
-    fn choose(&self, tasks: &[Task]) -> Option<u32> {
+    /// Law 4 (the pick): the task to run next, which may be one that is asleep.
+    pub(super) fn choose(&self, tasks: &[Task]) -> Option<u32> {
         if self.queued.is_empty() {
             return self.current;
         }
@@ -260,12 +260,6 @@ impl Queue {
         }
         let second = order.get(1).copied().filter(|second| self.skip == Some(first) && is_near(*second));
         Some(second.unwrap_or(first))
-    }
-
-    /// The task that [`Self::pick`] would choose, which may be one that is asleep.
-    pub(super) fn peek(&mut self, tasks: &mut [Task], now_ns: u64) -> Option<u32> {
-        self.charge(tasks, now_ns);
-        self.choose(tasks)
     }
 
     /// Picks the task that runs from `now_ns` on; the current one goes back among the others if it is another. Tasks that

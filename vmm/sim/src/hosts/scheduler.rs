@@ -1,7 +1,5 @@
 //! Run queues of all CPUs, and the events that change them.
 
-use std::sync::Arc;
-
 use crate::hosts::policy::{Fair, Groups, Host};
 use crate::hosts::queue::{NICE_0, Queue, Task};
 use crate::machine::Topology;
@@ -126,7 +124,7 @@ impl Scheduler {
     /// The scheduler of `host` for guests of these numbers of vCPUs on `cpus` of a machine. Its tasks are numbered through all
     /// guests, and asleep.
     #[must_use]
-    pub fn new(host: Host, topology: &Arc<Topology>, cpus: &[u32], guests: &[u32], seed: u64) -> Self {
+    pub fn new(host: Host, topology: &Topology, cpus: &[u32], guests: &[u32], seed: u64) -> Self {
         let count = cpus.len() as u32;
         let of_guest = |(guest, vcpus): (usize, &u32)| {
             vec![Task { guest, weight: NICE_0, ..Task::default() }; *vcpus as usize]
@@ -270,9 +268,9 @@ impl Scheduler {
     /// Picks on `cpu`, which runs a task, and tells which one it is to run. If that is the one that it runs, this was a pick; else
     /// [`Self::picks`] has to follow.
     pub fn peeks(&mut self, cpu: usize, now_ns: u64) -> Option<u32> {
-        let current = self.queues[cpu].current;
-        let next = self.queues[cpu].peek(&mut self.tasks, now_ns);
-        if next == current {
+        self.queues[cpu].charge(&mut self.tasks, now_ns);
+        let next = self.queues[cpu].choose(&self.tasks);
+        if next == self.queues[cpu].current {
             self.picks(cpu, now_ns);
         }
         next
@@ -354,7 +352,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn on(host: Host, cpus: u32, guests: &[u32]) -> Scheduler {
-        let topology = Arc::new(Topology::new([1, cpus, 1], None, None).unwrap());
+        let topology = Topology::new([1, cpus, 1], None, None).unwrap();
         let cpus: Vec<u32> = (0..cpus).collect();
         Scheduler::new(host, &topology, &cpus, guests, 1)
     }

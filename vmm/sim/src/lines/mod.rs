@@ -473,7 +473,7 @@ impl Lines {
     pub(crate) fn complete(&mut self, now_ps: u64, number: u64) -> (Request, Option<u64>) {
         let done = self.line(number).under_way.take().expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
-        self.hand_over(now_ps, number, done);
+        self.hand_over(now_ps, number, (done.cpu, done.need));
         let (near, most) = (self.places[done.cpu as usize].cluster, self.machine.costs.line.grants_in_a_row);
         // Not the number that its transfer was drawn with.
         let random = mix(self.random(number, done));
@@ -554,14 +554,11 @@ impl Lines {
         }
     }
 
-    fn watchers(&self, line: u64) -> &[u32] {
-        self.peek(line).map_or(&[], |line| &line.watchers)
-    }
-
     /// Whether a CPU other than `writer` wants to be told.
     #[inline]
     pub(crate) fn is_watched(&self, writer: u32, line: u64) -> bool {
-        self.state(line).is(State::WATCHED) && self.watchers(line).iter().any(|watcher| *watcher != writer)
+        let other = |line: &Line| line.watchers.iter().any(|watcher| *watcher != writer);
+        self.state(line).is(State::WATCHED) && self.peek(line).is_some_and(other)
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
@@ -576,16 +573,9 @@ impl Lines {
 
     /// `cpu` has the line at once, to write it. Those that are to be told that it is written are forgotten.
     pub(crate) fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
-        let core = self.places[cpu as usize].core;
-        self.change(line, |state| {
-            let is_public =
-                state.cpu_at(State::FIRST).is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
-            state.put(State::PUBLIC, is_public || state.is(State::PUBLIC));
-            state.is_had_by(cpu);
-            state.set_copies(Copies::One(core));
-            state.is_written_by(Some(cpu));
-            state.moves(now_ps);
-        });
+        // One that is on its way to another CPU is public, too.
+        self.change(line, |state| state.put(State::PUBLIC, state.is(State::UNDER_WAY | State::PUBLIC)));
+        self.hand_over(now_ps, line, (cpu, Need::Write));
         self.take_watchers(line, cpu)
     }
 
@@ -597,16 +587,15 @@ impl Lines {
             state.moves(now_ps);
             state.put(State::PUBLIC, true);
         });
-        let watchers = self.watchers(line).to_vec();
-        watchers.iter().for_each(|watcher| self.forget(*watcher, line));
-        watchers
+        // The host is no CPU.
+        self.take_watchers(line, u32::MAX)
     }
 
-    fn hand_over(&mut self, now_ps: u64, number: u64, request: Request) {
-        let place = self.places[request.cpu as usize];
+    fn hand_over(&mut self, now_ps: u64, number: u64, (cpu, need): (u32, Need)) {
+        let place = self.places[cpu as usize];
         let mut state = self.state(number);
         // A further copy takes nothing from the cores that have one.
-        if request.need == Need::Write || state.copies() != Copies::Many {
+        if need == Need::Write || state.copies() != Copies::Many {
             state.moves(now_ps);
         }
         let held_by_others = match state.copies() {
@@ -614,13 +603,13 @@ impl Lines {
             Copies::One(owner) => owner != place.core,
             Copies::Many => true,
         };
-        let had_by_another = state.cpu_at(State::FIRST).is_some_and(|first| first != request.cpu);
+        let had_by_another = state.cpu_at(State::FIRST).is_some_and(|first| first != cpu);
         state.put(State::PUBLIC, held_by_others || had_by_another || state.is(State::PUBLIC));
-        state.is_had_by(request.cpu);
-        match (request.need, state.copies()) {
+        state.is_had_by(cpu);
+        match (need, state.copies()) {
             (Need::Write, _) => {
                 state.set_copies(Copies::One(place.core));
-                state.is_written_by(Some(request.cpu));
+                state.is_written_by(Some(cpu));
             }
             (Need::Read, Copies::Memory) => {
                 state.set_copies(Copies::One(place.core));
@@ -628,7 +617,7 @@ impl Lines {
             }
             // The sibling's stores came with the line.
             (Need::Read, Copies::One(owner)) if owner == place.core => {
-                let is_siblings = state.cpu_at(State::WRITER).is_some_and(|writer| writer != request.cpu);
+                let is_siblings = state.cpu_at(State::WRITER).is_some_and(|writer| writer != cpu);
                 state.put(State::SIBLING_HAS_IT, is_siblings || state.is(State::SIBLING_HAS_IT));
             }
             (Need::Read, Copies::One(owner)) => {

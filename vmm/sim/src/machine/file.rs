@@ -86,13 +86,11 @@ impl LineCosts {
         if self.near_ps == 0 && topology.clusters() != topology.sockets() {
             return Err("line.near-ns is missing or 0: the topology has clusters within a socket".into());
         }
-        for (of_cluster, of_socket) in [
-            (&mut self.near_ps, self.socket_ps),
-            (&mut self.occupancy_near_permille, self.occupancy_socket_permille),
-        ] {
-            if *of_cluster == 0 {
-                *of_cluster = of_socket;
-            }
+        if self.near_ps == 0 {
+            self.near_ps = self.socket_ps;
+        }
+        if self.occupancy_near_permille == 0 {
+            self.occupancy_near_permille = self.occupancy_socket_permille;
         }
         let upgrades = self.upgrade_hops_permille.len();
         if upgrades > 0 && upgrades != distances {

@@ -14,7 +14,7 @@ pub use topology::{CpuPlace, Topology};
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use crate::sourced::{choice, factors, ghz, ns, permille, several_ns, us_as_ps, value, whole};
+use crate::sourced::{choice, ghz, ns, permille, thousandths, us_as_ps, value, whole};
 use loops::ROUND;
 
 /// Picoseconds in a nanosecond.
@@ -97,7 +97,7 @@ pub struct LineCosts {
     #[serde(rename = "socket-ns", deserialize_with = "ns")]
     pub socket_ps: u64,
     /// From another socket that is this many hops away, beginning with one hop.
-    #[serde(rename = "hops-ns", default, deserialize_with = "several_ns")]
+    #[serde(rename = "hops-ns", default, deserialize_with = "thousandths::<0, 1_000_000_000, _>")]
     pub hops_ps: Vec<u64>,
     /// A copy of a line that others in the socket (or cluster) share already, from their common cache; also from one of many such
     /// copies to the next.
@@ -110,7 +110,7 @@ pub struct LineCosts {
     #[serde(rename = "invalidate-factor", deserialize_with = "permille::<1000, 10_000, _>")]
     pub upgrade_socket_permille: u64,
     /// The factor where the farthest copy is one hop away, two hops, and so on.
-    #[serde(rename = "upgrade-hops", default, deserialize_with = "factors")]
+    #[serde(rename = "upgrade-hops", default, deserialize_with = "thousandths::<1, 10, _>")]
     pub upgrade_hops_permille: Vec<u64>,
     /// Time from one transfer to the next of a line for which requests queue, in thousandths of the latency; within a cluster.
     #[serde(rename = "occupancy-near", default, deserialize_with = "permille::<10, 2000, _>")]
@@ -180,7 +180,7 @@ fn given<'d, D: Deserializer<'d>>(from: D) -> Result<Option<f64>, D::Error> {
 
 /// Deserializes the time after which a pCPU is in an idle state, which is a choice and has no source, as picoseconds.
 fn after_us<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
-    Ok((choice(from, 1e9)? * 1e6).round() as u64)
+    Ok((choice::<1_000_000_000_000, _>(from)? * 1e6).round() as u64)
 }
 
 impl Machine {
@@ -204,9 +204,6 @@ impl Machine {
     }
 }
 
-/// Most of [`Model::jitter`]: every transfer takes some time.
-const MOST_JITTER: f64 = 0.5;
-
 /// The `[model]` section of a machine file: choices between ways in which real machines may behave, each of which has a default. A
 /// finding that depends on one of them says so, after it was tried with all.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -214,8 +211,9 @@ const MOST_JITTER: f64 = 0.5;
 pub struct Model {
     /// pCPU of a vCPU that wakes up.
     pub placement: Placement,
-    /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
-    #[serde(deserialize_with = "jitter")]
+    /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each. Every transfer
+    /// takes some time: it is a half at most.
+    #[serde(deserialize_with = "choice::<500, _>")]
     pub jitter: f64,
     /// Time of a vCPU that has others drop translations.
     pub invalidation: Invalidation,
@@ -223,10 +221,6 @@ pub struct Model {
     pub smt: Smt,
     /// How long a store stays in the store buffer.
     pub stores: Stores,
-}
-
-fn jitter<'d, D: Deserializer<'d>>(from: D) -> Result<f64, D::Error> {
-    choice(from, MOST_JITTER)
 }
 
 impl Default for Model {

@@ -10,27 +10,63 @@ use super::{MOST_ABSENCES, MOST_VCPUS, Schedule};
 /// The fuzz target of recorded schedules.
 pub const TARGET: Target = Target { name: "schedule", most_bytes: 256, seeds, execute };
 
-/// Two vCPUs in the words of perf; below, in those of trace-cmd.
-pub(super) const PERF: &str = "\
-# a comment
-       CPU 0/KVM  1234 [002]   100.000000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=a b next_pid=9 next_prio=120
-             a b     9 [002]   100.000050: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=1234 next_prio=120
-       CPU 1/KVM  1235 [003]   100.000060: sched:sched_switch: prev_comm=CPU 1/KVM prev_pid=1235 prev_prio=120 prev_state=S ==> next_comm=swapper/3 next_pid=0 next_prio=120
-       CPU 0/KVM  1234 [002]   100.000070: sched:sched_wakeup: comm=CPU 1/KVM pid=1235 prio=120 target_cpu=003
-         swapper     0 [003]   100.000075: sched:sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 1/KVM next_pid=1235 next_prio=120
-       CPU 0/KVM  1234 [002]   100.000080: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R+ ==> next_comm=a b next_pid=9 next_prio=120
-             a b     9 [002]   100.000100: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/2 next_pid=0 next_prio=120
-";
-pub(super) const TRACE_CMD: &str = "\
-cpus=4
-       CPU 0/KVM-1234  [002]   100.000000: sched_switch:         CPU 0/KVM:1234 [120] R ==> a b:9 [120]
-             a b-9     [002]   100.000050: sched_switch:         a b:9 [120] S ==> CPU 0/KVM:1234 [120]
-       CPU 1/KVM-1235  [003]   100.000060: sched_switch:         CPU 1/KVM:1235 [120] S ==> swapper/3:0 [120]
-       CPU 0/KVM-1234  [002]   100.000070: sched_wakeup:         CPU 1/KVM:1235 [120] CPU:003
-          <idle>-0     [003]   100.000075: sched_switch:         swapper/3:0 [120] R ==> CPU 1/KVM:1235 [120]
-       CPU 0/KVM-1234  [002]   100.000080: sched_switch:         CPU 0/KVM:1234 [120] R+ ==> a b:9 [120]
-             a b-9     [002]   100.000100: sched_switch:         a b:9 [120] S ==> swapper/2:0 [120]
-";
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Writer {
+    Perf,
+    TraceCmd,
+    Ftrace,
+}
+
+pub(super) const WRITERS: [Writer; 3] = [Writer::Perf, Writer::TraceCmd, Writer::Ftrace];
+
+/// Microseconds, a CPU, the thread there, what it does, and the thread that is switched in or woken: a state stands for a switch.
+pub(super) type Row<'a> = (u32, u32, &'a str, &'a str, &'a str);
+
+/// A line of an event; only a time: a line as it is.
+fn line(writer: Writer, (us, cpu, by, does, other): Row<'_>) -> String {
+    let thread = |thread: &str| {
+        let (name, pid) = thread.rsplit_once(':').unwrap_or((thread, ""));
+        (name.to_owned(), pid.to_owned())
+    };
+    let ((name, pid), (woken, id)) = (thread(by), thread(other));
+    let at = format!("100.{us:06}");
+    let head = match writer {
+        Writer::Perf => format!("{name:>16} {pid:>5} [{cpu:03}] {at}: sched:"),
+        Writer::TraceCmd => format!("{name:>16}-{pid:<5} [{cpu:03}]  {at}: "),
+        Writer::Ftrace => format!("{name:>16}-{pid:<7} (   1200) [{cpu:03}] d..2. {at}: "),
+    };
+    let is_switch = does.len() < 3;
+    let what = match (does, writer) {
+        ("", _) => return format!("{by}\n"),
+        (_, Writer::TraceCmd) if is_switch => format!("sched_switch: {by} [120] {does} ==> {other} [120]"),
+        (_, _) if is_switch => format!(
+            "sched_switch: prev_comm={name} prev_pid={pid} prev_prio=120 prev_state={does} ==> next_comm={woken} next_pid={id} \
+             next_prio=120"
+        ),
+        ("sched_wakeup" | "sched_wakeup_new", Writer::TraceCmd) => format!("{does}: {other} [120] CPU:003"),
+        _ if does.starts_with("sched") => format!("{does}: comm={woken} pid={id} prio=120 target_cpu=003"),
+        _ => format!("{does}: reason 12 rip 0x1"),
+    };
+    format!("{}\n", [head, what].concat().replace("sched:kvm", "kvm:kvm"))
+}
+
+pub(super) fn text(writer: Writer, rows: &[Row<'_>]) -> String {
+    rows.iter().map(|row| line(writer, *row)).collect()
+}
+
+pub(super) const V0: &str = "CPU 0/KVM:1234";
+pub(super) const V1: &str = "CPU 1/KVM:1235";
+/// Two vCPUs, one of which sleeps.
+pub(super) const SAMPLE: [Row<'_>; 8] = [
+    (0, 0, "# a comment", "", ""),
+    (0, 2, V0, "R", "a b:9"),
+    (50, 2, "a b:9", "S", V0),
+    (60, 3, V1, "S", "swapper/3:0"),
+    (70, 2, V0, "sched_wakeup", V1),
+    (75, 3, "swapper/3:0", "R", V1),
+    (80, 2, V0, "R+", "a b:9"),
+    (100, 2, "a b:9", "S", "swapper/2:0"),
+];
 
 /// Trace as `haltkick run --trace` writes it: vCPU 0 is preempted once, and two instants of the run tell what the trace lacks.
 pub(super) fn perfetto() -> Vec<u8> {
@@ -67,7 +103,8 @@ pub(super) fn perfetto() -> Vec<u8> {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    vec![PERF.into(), TRACE_CMD.into(), perfetto()]
+    let texts = WRITERS.map(|writer| text(writer, &SAMPLE).into_bytes());
+    texts.into_iter().chain([perfetto()]).collect()
 }
 
 /// Any file is refused in one line, or the absences of each vCPU are in order, apart and within the recorded time.
@@ -96,7 +133,7 @@ mod tests {
     #[test]
     fn fuzz_schedule_any_file_is_refused_or_its_absences_are_apart() {
         let read = seeds().iter().filter(|seed| Schedule::parse("seed", seed).is_ok()).count();
-        assert_eq!(read, 3, "each seed is a schedule");
+        assert_eq!(read, 4, "each seed is a schedule");
         TARGET.run();
     }
 

@@ -109,8 +109,6 @@ struct Doubt {
 #[derive(Default)]
 struct Spells {
     absences: Vec<Vec<Absence>>,
-    /// Since when each vCPU has been absent.
-    open: Vec<Option<u64>>,
     count: usize,
     /// Range of time that counts.
     window_ns: Option<(u64, u64)>,
@@ -137,49 +135,33 @@ impl Spells {
         (!self.doubts.is_empty()).then(|| self.doubts.iter().map(told).collect::<Vec<_>>().join("; "))
     }
 
-    /// Drops the absence of `vcpu` that goes on: its beginning is unknown.
-    fn forget(&mut self, vcpu: u32) {
-        if let Some(open) = self.open.get_mut(vcpu as usize) {
-            *open = None;
-        }
-    }
-
     /// Something was seen at `at_ns`.
     fn passes(&mut self, at_ns: u64) {
         self.first_ns = Some(self.first_ns.map_or(at_ns, |first| first.min(at_ns)));
         self.last_ns = self.last_ns.max(at_ns);
     }
 
-    /// `vcpu` has become absent at `at_ns`, or is so no longer.
-    fn is_absent(&mut self, vcpu: u32, at_ns: u64, absent: bool) -> Result<(), String> {
+    /// `vcpu` was seen at `at_ns`.
+    fn sees(&mut self, vcpu: u32, at_ns: u64) -> Result<(), String> {
         if vcpu >= MOST_VCPUS {
             return Err(format!("it names vCPU {vcpu}, and a guest has {MOST_VCPUS} at most"));
         }
-        let index = vcpu as usize;
-        if index >= self.absences.len() {
-            self.absences.resize_with(index + 1, Vec::new);
-            self.open.resize(index + 1, None);
-        }
+        let seen = self.absences.len().max(vcpu as usize + 1);
+        self.absences.resize_with(seen, Vec::new);
         self.passes(at_ns);
-        match (self.open[index], absent) {
-            (None, true) => self.open[index] = Some(at_ns),
-            (Some(from_ns), false) => {
-                self.open[index] = None;
-                self.add(index, from_ns, at_ns)?;
-            }
-            _ => {}
-        }
         Ok(())
     }
 
-    fn add(&mut self, index: usize, from_ns: u64, until_ns: u64) -> Result<(), String> {
-        let before_ns = self.absences[index].last().map_or(0, |last| last.until_ns);
+    /// `vcpu`, which was seen, was absent.
+    fn add(&mut self, vcpu: u32, from_ns: u64, until_ns: u64) -> Result<(), String> {
+        let absences = &mut self.absences[vcpu as usize];
+        let before_ns = absences.last().map_or(0, |last| last.until_ns);
         if until_ns < from_ns || from_ns < before_ns {
-            return Err(format!("vCPU {index} goes back in time at {} us", from_ns / 1000));
+            return Err(format!("vCPU {vcpu} goes back in time at {} us", from_ns / 1000));
         }
         if until_ns > from_ns {
             self.count += 1;
-            self.absences[index].push(Absence { from_ns, until_ns });
+            absences.push(Absence { from_ns, until_ns });
         }
         if self.count > MOST_ABSENCES {
             return Err(format!("it has more than {MOST_ABSENCES} absences: record a shorter time"));
@@ -188,12 +170,7 @@ impl Spells {
     }
 
     /// The schedule, from the start of the window on.
-    fn finish(mut self) -> Result<Schedule, String> {
-        for index in 0..self.open.len() {
-            if let Some(from_ns) = self.open[index].take() {
-                self.add(index, from_ns, self.last_ns.max(from_ns))?;
-            }
-        }
+    fn finish(self) -> Result<Schedule, String> {
         let (from_ns, until_ns) = self.window_ns.unwrap_or((self.first_ns.unwrap_or(0), self.last_ns));
         let within = |it: &Absence| {
             let (from, until) = (it.from_ns.max(from_ns), it.until_ns.min(until_ns));

@@ -4,7 +4,7 @@
 //! the command reads traces with definitions of its own.
 #![expect(missing_docs, reason = "Perfetto documents the fields of its messages")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
@@ -149,6 +149,8 @@ const ABSENT: [&str; 3] = ["preempted", "descheduled", "ready"];
 struct Declared {
     names: HashMap<u64, String>,
     vcpus: HashMap<u64, u32>,
+    /// Since when vCPUs have been absent.
+    absent: BTreeMap<u32, u64>,
     run: Option<u64>,
     opened_ns: Option<u64>,
 }
@@ -161,6 +163,9 @@ pub(super) fn read(mut file: &[u8]) -> Result<Spells, String> {
     if declared.vcpus.is_empty() {
         return Err("it has no tracks of the vCPUs of one guest: record it by `haltkick run --trace`".into());
     }
+    for (vcpu, from_ns) in declared.absent {
+        spells.add(vcpu, from_ns, spells.last_ns.max(from_ns))?;
+    }
     // Events before the first that is kept are unknown.
     let first_ns = spells.first_ns.unwrap_or(0);
     spells.window_ns = spells.window_ns.map(|(from_ns, until_ns)| (from_ns.max(first_ns), until_ns));
@@ -169,8 +174,12 @@ pub(super) fn read(mut file: &[u8]) -> Result<Spells, String> {
 
 impl Declared {
     fn packet(&mut self, packet: TracePacket, spells: &mut Spells) -> Result<(), String> {
-        if let Some(track) = packet.track_descriptor {
-            self.track(track);
+        if let Some(TrackDescriptor { uuid, name, .. }) = packet.track_descriptor {
+            match name.strip_prefix("vCPU ").map(str::parse) {
+                Some(Ok(vcpu)) => _ = self.vcpus.insert(uuid, vcpu),
+                _ if name == "run" => self.run = Some(uuid),
+                _ => {}
+            }
         }
         for entry in packet.interned_data.into_iter().flat_map(|interned| interned.event_names) {
             self.names.insert(entry.iid, entry.name);
@@ -181,24 +190,20 @@ impl Declared {
         }
     }
 
-    fn track(&mut self, track: TrackDescriptor) {
-        if let Some(vcpu) = track.name.strip_prefix("vCPU ").and_then(|number| number.parse().ok()) {
-            self.vcpus.insert(track.uuid, vcpu);
-        } else if track.name == "run" {
-            self.run = Some(track.uuid);
-        }
-    }
-
     fn event(&mut self, event: &TrackEvent, at_ns: u64, spells: &mut Spells) -> Result<(), String> {
         let name = self.names.get(&event.name_iid).map_or("", String::as_str);
         let vcpu = self.vcpus.get(&event.track_uuid).copied();
         let is_run = self.run == Some(event.track_uuid);
         match (vcpu, event.r#type) {
-            (Some(vcpu), BEGIN) => {
+            (Some(vcpu), BEGIN | END) => {
+                spells.sees(vcpu, at_ns)?;
                 let does = name.split(':').next().unwrap_or_default();
-                spells.is_absent(vcpu, at_ns, ABSENT.contains(&does))
+                if event.r#type == BEGIN && ABSENT.contains(&does) {
+                    self.absent.entry(vcpu).or_insert(at_ns);
+                    return Ok(());
+                }
+                self.absent.remove(&vcpu).map_or(Ok(()), |from_ns| spells.add(vcpu, from_ns, at_ns))
             }
-            (Some(vcpu), END) => spells.is_absent(vcpu, at_ns, false),
             (None, BEGIN) if is_run && name == "window" => {
                 self.opened_ns = Some(at_ns);
                 Ok(())

@@ -1,6 +1,6 @@
 //! Schedules in the words of each program that writes them.
 
-use super::fuzzed::{PERF, TRACE_CMD, perfetto};
+use super::fuzzed::{Row, SAMPLE, V0, V1, WRITERS, Writer, perfetto, text};
 use super::*;
 
 fn at(from_us: u64, until_us: u64) -> Absence {
@@ -8,11 +8,11 @@ fn at(from_us: u64, until_us: u64) -> Absence {
 }
 
 #[test]
-fn both_programs_tell_of_the_same_schedule() {
-    let (perf, trace_cmd) =
-        (Schedule::parse("x", PERF.as_bytes()), Schedule::parse("x", TRACE_CMD.as_bytes()));
-    let schedule = perf.expect("perf's text");
-    assert_eq!(Ok(&schedule), trace_cmd.as_ref());
+fn all_programs_tell_of_the_same_schedule() {
+    let [schedule, others @ ..] =
+        WRITERS.map(|writer| Schedule::parse("x", text(writer, &SAMPLE).as_bytes()));
+    assert!(others.iter().all(|other| *other == schedule), "{schedule:?} {others:?}");
+    let schedule = schedule.expect("perf's text");
     // vCPU 1 slept, was woken and waited; what it slept is no absence. vCPU 0 is away when the recording ends.
     let expected = vec![vec![at(0, 50), at(80, 100)], vec![at(70, 75)]];
     assert_eq!((schedule.absences.clone(), schedule.length_ns), (expected, 100_000));
@@ -32,70 +32,27 @@ fn a_trace_of_ours_tells_what_it_lacks() {
 
 #[test]
 fn what_is_no_schedule_is_refused_in_one_line() {
+    let perf = text(Writer::Perf, &SAMPLE);
     let refused = |text: &str, expected: &str| {
         let error = Schedule::parse("x", text.as_bytes()).expect_err(text);
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     };
     refused("", "no trace of");
     refused("hello", "no trace of");
-    refused(&PERF.replace("CPU ", "cpu "), "none of its threads");
-    refused(&PERF.replace("100.000050:", "then"), "line 3: no time");
-    refused(&PERF.replace("100.000050", "90.0"), "line 3: vCPU 0 goes back in time");
+    refused(&perf.replace("CPU ", "cpu "), "none of its threads");
+    refused(&perf.replace("100.000050:", "then"), "line 3: no time");
+    refused(&perf.replace("100.000050", "90.0"), "line 3: vCPU 0 goes back in time");
     for time in ["", "1234567890121", "17"] {
-        refused(&PERF.replace("100.", time), "line 2: times without a fraction, such as ");
+        refused(&perf.replace("100.", time), "line 2: times without a fraction, such as ");
     }
     refused(
-        &PERF.replace("prev_state=R", "prev_state=S").replace("sched_wakeup", "other"),
+        &perf.replace("prev_state=R", "prev_state=S").replace("sched_wakeup", "other"),
         "no vCPU was off",
     );
-    refused(&PERF.replace("CPU 1/KVM", "CPU 0/KVM"), "threads 1234 and 1235 are both");
-    refused(&PERF.replace("CPU 1/KVM", "CPU 9999/KVM"), "it names vCPU 9999");
-    refused(&PERF.replace("==>", "to"), "line 2: a switch without ==>");
+    refused(&perf.replace("CPU 1/KVM", "CPU 0/KVM"), "threads 1234 and 1235 are both");
+    refused(&perf.replace("CPU 1/KVM", "CPU 9999/KVM"), "it names vCPU 9999");
+    refused(&perf.replace("==>", "to"), "line 2: a switch without ==>");
     refused("\n\u{1}\u{2}", "in the midst of a packet");
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Writer {
-    Perf,
-    TraceCmd,
-    Ftrace,
-}
-
-const WRITERS: [Writer; 3] = [Writer::Perf, Writer::TraceCmd, Writer::Ftrace];
-
-/// Microseconds, a CPU, the thread there, what it does, and the thread that is switched in or woken: a state stands for a switch.
-type Row<'a> = (u32, u32, &'a str, &'a str, &'a str);
-
-/// A line of an event; only a time: a line as it is.
-fn line(writer: Writer, (us, cpu, by, does, other): Row<'_>) -> String {
-    let thread = |thread: &str| {
-        let (name, pid) = thread.rsplit_once(':').unwrap_or((thread, ""));
-        (name.to_owned(), pid.to_owned())
-    };
-    let ((name, pid), (woken, id)) = (thread(by), thread(other));
-    let at = format!("100.{us:06}");
-    let head = match writer {
-        Writer::Perf => format!("{name:>16} {pid:>5} [{cpu:03}] {at}: sched:"),
-        Writer::TraceCmd => format!("{name:>16}-{pid:<5} [{cpu:03}]  {at}: "),
-        Writer::Ftrace => format!("{name:>16}-{pid:<7} (   1200) [{cpu:03}] d..2. {at}: "),
-    };
-    let is_switch = does.len() < 3;
-    let what = match (does, writer) {
-        ("", _) => return format!("{by}\n"),
-        (_, Writer::TraceCmd) if is_switch => format!("sched_switch: {by} [120] {does} ==> {other} [120]"),
-        (_, _) if is_switch => format!(
-            "sched_switch: prev_comm={name} prev_pid={pid} prev_prio=120 prev_state={does} ==> next_comm={woken} next_pid={id} \
-             next_prio=120"
-        ),
-        ("sched_wakeup" | "sched_wakeup_new", Writer::TraceCmd) => format!("{does}: {other} [120] CPU:003"),
-        _ if does.starts_with("sched") => format!("{does}: comm={woken} pid={id} prio=120 target_cpu=003"),
-        _ => format!("{does}: reason 12 rip 0x1"),
-    };
-    format!("{}\n", [head, what].concat().replace("sched:kvm", "kvm:kvm"))
-}
-
-fn text(writer: Writer, rows: &[Row<'_>]) -> String {
-    rows.iter().map(|row| line(writer, *row)).collect()
 }
 
 /// Absences of vCPUs 0 and 1, and the doubts.
@@ -105,8 +62,6 @@ fn parsed(text: &[u8]) -> (Vec<Vec<Absence>>, String) {
     (schedule.absences, schedule.doubts.unwrap_or_default())
 }
 
-const V0: &str = "CPU 0/KVM:1234";
-const V1: &str = "CPU 1/KVM:1235";
 const MAKE: &str = "make:900";
 const AWAY: [Row<'_>; 2] = [(10, 2, V0, "R", MAKE), (30, 2, MAKE, "R", V0)];
 const LATER: [Row<'_>; 2] = [(900, 3, V1, "R", "make:901"), (950, 3, "make:901", "S", V1)];
@@ -239,14 +194,15 @@ fn any_event_of_a_wake_up_counts_and_none_is_told() {
 
 #[test]
 fn events_opened_with_modifiers_are_known() {
-    let plain = Schedule::parse("x", PERF.as_bytes());
+    let perf = text(Writer::Perf, &SAMPLE);
+    let plain = Schedule::parse("x", perf.as_bytes());
     for event in ["switch", "wakeup"] {
         for modifier in
             [":k", ":ukH", "/call-graph=no/", "/max-stack=4/ppp", "/call-graph=no,name=x/k", "/overwrite/u"]
         {
             let name = format!("sched_{event}:");
-            let text = PERF.replace(&name, &format!("sched_{event}{modifier}:"));
-            assert_ne!(text, PERF);
+            let text = perf.replace(&name, &format!("sched_{event}{modifier}:"));
+            assert_ne!(text, perf);
             assert_eq!(Schedule::parse("x", text.as_bytes()), plain, "{event}{modifier}");
             // With the sample's period.
             let text = text.replace(": sched:", ":          1     sched:");

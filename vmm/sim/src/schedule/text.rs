@@ -34,65 +34,47 @@ const UNWOKEN: &str = "a vCPU slept and runs without a wake-up: record sched_wak
 const NAMELESS: &str = "a thread is called <...>, and may be a vCPU's";
 
 pub(super) fn read(text: &str) -> Result<Spells, String> {
-    let in_line = |number| move |message| format!("line {number}: {message}");
-    let mut threads = Threads::default();
-    for (number, line) in lines::lines(text) {
-        if let Line::Event(event) = line {
-            threads.learn(&event).map_err(in_line(number))?;
-        }
-    }
-    let vcpus = threads.vcpus();
-    let mut replay = Replay { vcpus, ..Replay::default() };
+    let mut replay = Replay { vcpus: vcpus_by_thread(text)?, ..Replay::default() };
     for (number, line) in lines::lines(text) {
         replay.line = number;
-        replay.goes_on(&line).map_err(in_line(number))?;
+        replay.goes_on(&line).map_err(|message| format!("line {number}: {message}"))?;
     }
     if replay.vcpus.is_empty() {
         return Err("none of its threads is called as a vCPU's: CPU 0/KVM, fc_vcpu 0, vcpu0".into());
     }
-    Ok(replay.finish())
+    replay.finish()
 }
 
-/// Threads of vCPUs, by the vCPU's number, and whether they are switched or woken by its name. The recorder may have guessed the name of
-/// one that only ran by it.
-#[derive(Default)]
-struct Threads(BTreeMap<u32, (u32, bool)>);
-
-impl Threads {
-    fn learn(&mut self, event: &Event<'_>) -> Result<(), String> {
-        match event.what {
-            What::Switch { out, into, .. } => {
-                self.is_called(out, true)?;
-                self.is_called(into, true)?;
+/// The vCPUs, each of which has one thread, by the numbers of their threads. A name that a thread is switched or woken by is sure. The
+/// recorder may have guessed the name of one that only ran.
+fn vcpus_by_thread(text: &str) -> Result<HashMap<u32, u32>, String> {
+    let (mut sure, mut guessed) = (BTreeMap::new(), BTreeMap::new());
+    for (number, line) in lines::lines(text) {
+        let Line::Event(Event { by, what, .. }) = line else { continue };
+        let named = match what {
+            What::Switch { out, into, .. } => [Some(out), Some(into)],
+            What::Wakes { woken, .. } => [Some(woken), None],
+            What::Other(_) => [None; 2],
+        };
+        for (name, pid) in named.into_iter().flatten() {
+            let Some(vcpu) = vcpu_of(name) else { continue };
+            let other = *sure.entry(vcpu).or_insert(pid);
+            if other != pid {
+                return Err(format!(
+                    "line {number}: threads {other} and {pid} are both vCPU {vcpu}'s by their names: keep one \
+                     guest's"
+                ));
             }
-            What::Wakes { woken, .. } => self.is_called(woken, true)?,
-            What::Other(_) => {}
         }
-        event.by.map_or(Ok(()), |by| self.is_called(by, false))
-    }
-
-    /// Each vCPU has one thread.
-    fn is_called(&mut self, (name, pid): Thread<'_>, surely: bool) -> Result<(), String> {
-        let Some(vcpu) = vcpu_of(name) else { return Ok(()) };
-        let known = self.0.entry(vcpu).or_insert((pid, surely));
-        match *known {
-            (other, true) if surely && other != pid => Err(format!(
-                "threads {other} and {pid} are both vCPU {vcpu}'s by their names: keep one guest's"
-            )),
-            (_, false) if surely => {
-                *known = (pid, true);
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some((name, pid)) = by
+            && let Some(vcpu) = vcpu_of(name)
+        {
+            guessed.entry(vcpu).or_insert(pid);
         }
     }
-
-    /// The vCPUs by their threads. What is sure comes last, and counts.
-    fn vcpus(self) -> HashMap<u32, u32> {
-        let mut threads: Vec<_> = self.0.into_iter().collect();
-        threads.sort_by_key(|(_, (_, surely))| *surely);
-        threads.into_iter().map(|(vcpu, (pid, _))| (pid, vcpu)).collect()
-    }
+    guessed.retain(|vcpu, _| !sure.contains_key(vcpu));
+    // What is sure comes last, and counts.
+    Ok(guessed.into_iter().chain(sure).map(|(vcpu, pid)| (pid, vcpu)).collect())
 }
 
 fn vcpu_of(name: &str) -> Option<u32> {
@@ -142,7 +124,6 @@ impl Replay {
             Line::Lost(count) => {
                 self.spells.doubt(LOST, self.line, *count);
                 self.states.clear();
-                self.spells.open.fill(None);
             }
             Line::Overwritten(count) => self.overwritten = Some((self.line, *count)),
             // The lines before lack a CPU.
@@ -232,10 +213,7 @@ impl Replay {
     fn leaves(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>, state: &str) -> Result<(), String> {
         let before = self.before(vcpu, at_ns)?;
         match before.place {
-            Place::Ready | Place::Asleep => {
-                self.doubt(OUT_TWICE);
-                self.spells.forget(vcpu);
-            }
+            Place::Ready | Place::Asleep => self.doubt(OUT_TWICE),
             Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
             Place::Runs(_) | Place::Unknown => {}
         }
@@ -246,22 +224,20 @@ impl Replay {
         let place = if is_ready { Place::Ready } else { Place::Asleep };
         let woken_ns = before.woken_ns.filter(|woken_ns| at_ns.saturating_sub(*woken_ns) <= ON_ITS_WAY_NS);
         self.states.insert(vcpu, Vcpu { place, since_ns: at_ns, woken_ns });
-        self.spells.is_absent(vcpu, at_ns, is_ready)
+        self.spells.sees(vcpu, at_ns)
     }
 
     fn enters(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>) -> Result<(), String> {
         let before = self.before(vcpu, at_ns)?;
         match before.place {
             Place::Runs(_) => self.doubt(IN_TWICE),
-            // It was woken before it had left its CPU.
-            Place::Asleep if before.woken_ns.is_some() => {
-                self.spells.is_absent(vcpu, before.since_ns, true)?
-            }
-            Place::Asleep => self.doubt(UNWOKEN),
-            Place::Ready | Place::Unknown => {}
+            // One that sleeps was woken before it had left its CPU.
+            Place::Asleep if before.woken_ns.is_none() => self.doubt(UNWOKEN),
+            Place::Asleep | Place::Ready => self.spells.add(vcpu, before.since_ns, at_ns)?,
+            Place::Unknown => {}
         }
         self.runs(vcpu, at_ns, cpu);
-        self.spells.is_absent(vcpu, at_ns, false)
+        self.spells.sees(vcpu, at_ns)
     }
 
     fn is_woken(&mut self, vcpu: u32, at_ns: u64, begins: bool) -> Result<(), String> {
@@ -278,7 +254,7 @@ impl Replay {
             Place::Asleep | Place::Unknown => at_ns,
         };
         self.states.insert(vcpu, Vcpu { place: Place::Ready, since_ns, woken_ns: None });
-        self.spells.is_absent(vcpu, since_ns, true)
+        self.spells.sees(vcpu, since_ns)
     }
 
     /// The thread of `vcpu` does something that only a thread does which runs, if `surely`.
@@ -287,7 +263,6 @@ impl Replay {
         match state.place {
             Place::Ready | Place::Asleep if surely || at_ns > state.since_ns + LEAVING_NS => {
                 self.doubt(ACTS);
-                self.spells.forget(vcpu);
             }
             Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
             Place::Unknown => {}
@@ -303,14 +278,17 @@ impl Replay {
         }
     }
 
-    fn finish(mut self) -> Spells {
+    fn finish(mut self) -> Result<Spells, String> {
+        for (vcpu, state) in self.states.into_iter().filter(|(_, state)| state.place == Place::Ready) {
+            self.spells.add(vcpu, state.since_ns, self.spells.last_ns.max(state.since_ns))?;
+        }
         // Without any wake-up each sleep is one doubt; with some, each that lacks one.
         let moot = if self.has_wakeups { SLEEPS } else { UNWOKEN };
         self.spells.doubts.retain(|doubt| doubt.what != moot);
         if let Some((line, count)) = self.overwritten {
             self.spells.doubt(LOST, line, count);
         }
-        self.spells
+        Ok(self.spells)
     }
 }
 

@@ -85,9 +85,9 @@ pub(crate) fn value<'d, T: Deserialize<'d>, D: Deserializer<'d>>(from: D) -> Res
     Ok(Sourced::deserialize(from)?.value)
 }
 
-/// Deserializes a number from 0 to a bound, which is a choice and has no source.
-pub(crate) fn choice<'d, D: Deserializer<'d>>(from: D, most: f64) -> Result<f64, D::Error> {
-    between(f64::deserialize(from)?, 0.0, most).map_err(D::Error::custom)
+/// Deserializes a number from 0 to `MOST` thousandths, which is a choice and has no source.
+pub(crate) fn choice<'d, const MOST: u64, D: Deserializer<'d>>(from: D) -> Result<f64, D::Error> {
+    between(f64::deserialize(from)?, 0.0, MOST as f64 / 1000.0).map_err(D::Error::custom)
 }
 
 /// Reads a number between two bounds, in the unit of the text, and returns `factor` times that.
@@ -95,8 +95,11 @@ fn scaled<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64, factor: f64) 
     Ok((between(value(from)?, least, most).map_err(D::Error::custom)? * factor).round() as u64)
 }
 
-/// Thousandths of numbers between two bounds, each with its source.
-fn thousandths<'d, D: Deserializer<'d>>(from: D, least: f64, most: f64) -> Result<Vec<u64>, D::Error> {
+/// Deserializes numbers from `LEAST` to `MOST`, each with its source, as thousandths: factors, or nanoseconds as picoseconds.
+pub(crate) fn thousandths<'d, const LEAST: u64, const MOST: u64, D: Deserializer<'d>>(
+    from: D,
+) -> Result<Vec<u64>, D::Error> {
+    let (least, most) = (LEAST as f64, MOST as f64);
     let figures = Vec::<Sourced<f64>>::deserialize(from)?.into_iter();
     let within = figures.map(|it| between(it.value, least, most).map(|it| (it * 1000.0).round() as u64));
     within.collect::<Result<_, _>>().map_err(D::Error::custom)
@@ -117,11 +120,6 @@ pub(crate) fn permille<'d, const LEAST: u64, const MOST: u64, D: Deserializer<'d
     scaled(from, LEAST as f64 / 1000.0, MOST as f64 / 1000.0, 1000.0)
 }
 
-/// Deserializes factors of 1 to 10, as [`permille`] does.
-pub(crate) fn factors<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u64>, D::Error> {
-    thousandths(from, 1.0, 10.0)
-}
-
 /// Deserializes a time from `LEAST` microseconds on, with its source, as nanoseconds.
 pub(crate) fn us<'d, const LEAST: u64, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
     scaled(from, LEAST as f64, MOST_US, 1000.0)
@@ -135,11 +133,6 @@ pub(crate) fn us_as_ps<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error
 /// Deserializes a time in nanoseconds, with its source, as picoseconds.
 pub(crate) fn ns<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
     scaled(from, 0.0, MOST_NS, 1000.0)
-}
-
-/// Deserializes such times.
-pub(crate) fn several_ns<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u64>, D::Error> {
-    thousandths(from, 0.0, MOST_NS)
 }
 
 /// Deserializes a frequency in GHz, with its source, as kHz.

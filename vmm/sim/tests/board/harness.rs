@@ -87,7 +87,7 @@ impl Lab {
         let machine =
             Machine { ram: memory(program), asked: Vec::new(), refuse: |_| false, seen: BTreeSet::new() };
         let registers = registers(ring);
-        Self { machine, cpu: Cpu::new(7, &registers), code: Code::default() }
+        Self { machine, cpu: Cpu::new(7, &registers), code: Code::new(BTreeSet::new()) }
     }
 
     pub(crate) fn run(&mut self, instructions: u64) -> Event {

@@ -72,19 +72,19 @@ fn form(instruction: &Instruction) -> String {
     format!("{code:?} {operands:?}, LOCK {}, REP {repeats}, {segment:?}", instruction.has_lock_prefix())
 }
 
-/// The forms of the image, each with some of its instructions: the first of those that differ in their registers.
-pub(crate) fn forms(samples: usize) -> BTreeMap<String, Vec<(Instruction, Vec<u8>)>> {
+/// The forms of all these instructions, each with up to eight of them: the first of those that differ in their registers.
+pub(crate) fn forms(all: &[(Instruction, Vec<u8>)]) -> BTreeMap<String, Vec<(Instruction, Vec<u8>)>> {
     let mut forms: BTreeMap<String, BTreeMap<String, (Instruction, Vec<u8>)>> = BTreeMap::new();
-    for (instruction, bytes) in instructions() {
+    for (instruction, bytes) in all {
         let registers: Vec<_> = (0..instruction.op_count())
             .map(|operand| instruction.op_register(operand))
             .chain([instruction.memory_base(), instruction.memory_index()])
             .collect();
-        let of_form = forms.entry(form(&instruction)).or_default();
-        of_form.entry(format!("{registers:?}")).or_insert((instruction, bytes));
+        let of_form = forms.entry(form(instruction)).or_default();
+        of_form.entry(format!("{registers:?}")).or_insert_with(|| (*instruction, bytes.clone()));
     }
     let spread = |all: BTreeMap<String, (Instruction, Vec<u8>)>| {
-        let step = all.len().div_ceil(samples);
+        let step = all.len().div_ceil(8);
         all.into_values().step_by(step).collect()
     };
     forms.into_iter().map(|(form, all)| (form, spread(all))).collect()

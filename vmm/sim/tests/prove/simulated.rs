@@ -3,6 +3,8 @@
 #[path = "../../src/board/fuzzed/tables.rs"]
 mod tables;
 
+use std::collections::BTreeSet;
+
 use haltkick_sim::board::Memory;
 use haltkick_sim::{Access, Bus, Code, Cpu, Event, Granted, Registers, System, Table};
 
@@ -55,14 +57,15 @@ impl Simulated {
         (registers.system.selectors, registers.system.gs_base) = (selectors, MEMORY);
         // No gate is left: the first exception ends the run.
         registers.system.idt.limit = 0;
-        Self { machine: Machine(ram), code: Code::default(), cpu: Cpu::new(0, &registers), length: 0 }
+        let code = Code::new(BTreeSet::new());
+        Self { machine: Machine(ram), code, cpu: Cpu::new(0, &registers), length: 0 }
     }
 
     pub(crate) fn set_code(&mut self, bytes: &[u8]) {
         let at = CODE as usize;
         self.machine.0[at..at + bytes.len()].copy_from_slice(bytes);
         self.length = bytes.len() as u64;
-        self.code = Code::default();
+        self.code = Code::new(BTreeSet::new());
     }
 
     /// Changes what lies at a virtual address.

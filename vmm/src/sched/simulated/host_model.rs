@@ -46,9 +46,8 @@ impl<'a> Hosted<'a> {
     ) -> Self {
         let vcpus: Vec<u32> = guests.iter().map(|guest| guest.vcpus).collect();
         let count = vcpus.iter().sum::<u32>() as usize;
-        let topology = Arc::new(machine.topology.clone());
         Self {
-            scheduler: Scheduler::new(host.clone(), &topology, cpus, &vcpus, seed),
+            scheduler: Scheduler::new(host.clone(), &machine.topology, cpus, &vcpus, seed),
             host: host.clone(),
             off: (0..count).map(|_| None).collect(),
             pauses: PauseExits::new(host, machine.costs.clock_khz, &vcpus),

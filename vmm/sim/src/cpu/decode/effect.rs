@@ -1,8 +1,8 @@
 //! An instruction's effect on registers and flags, as the decoder knows it.
 
-use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 
-use super::{Form, OperandPlace, general, width};
+use super::{Form, OperandPlace, general};
 use crate::cpu::flags::mask;
 use crate::cpu::op::{Effect, Simple};
 
@@ -11,7 +11,7 @@ pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction
         flags_read: instruction.rflags_read(),
         flags_changed: instruction.rflags_modified(),
         flags_settled: instruction.rflags_modified() & !instruction.rflags_undefined(),
-        simple: simple(instruction).or_else(|| count(instruction)),
+        simple: simple(instruction),
         ..Effect::default()
     };
     for used in factory.info(instruction).used_registers() {
@@ -39,26 +39,6 @@ fn is_whole(register: Register) -> bool {
     register.is_gpr64() || register.is_gpr32()
 }
 
-fn count(instruction: &Instruction) -> Option<Simple> {
-    if instruction.op0_kind() != OpKind::Register {
-        return None;
-    }
-    let register = instruction.op0_register();
-    if !is_whole(register) {
-        return None;
-    }
-    let is_same = |other: Register| bit_of(other).is_some_and(|bit| Some(bit) == bit_of(register));
-    let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    let depends = match (instruction.mnemonic(), instruction.op_kind(1)) {
-        // The sum is an address, of which the register is a part, once.
-        (Mnemonic::Lea, _) => !base.is_gpr64() || !is_same(base) || is_same(index),
-        (Mnemonic::Add | Mnemonic::Sub, OpKind::Register) => is_same(instruction.op1_register()),
-        (Mnemonic::Add | Mnemonic::Sub, OpKind::Memory) => is_same(base) || is_same(index),
-        _ => return None,
-    };
-    (!depends).then_some(Simple::Count { register: general(register)?, width: width(instruction, 0) })
-}
-
 fn simple(instruction: &Instruction) -> Option<Simple> {
     use OperandPlace::{Absent, Immediate, Memory, Register as Place};
     let form = Form::of(instruction);
@@ -70,14 +50,19 @@ fn simple(instruction: &Instruction) -> Option<Simple> {
         return None;
     }
     let add = |plus: u64| Some(Simple::Add { to: to()?, from: to()?, plus, width });
+    let is_same = |other: Register| other.full_register() == instruction.op0_register().full_register();
+    let count = |depends: bool| Some(Simple::Count { register: to().filter(|_| !depends)?, width });
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
     match (instruction.mnemonic(), form.second) {
         (Mnemonic::Mov, Place) => Some(Simple::Add { to: to()?, from: register(1)?, plus: 0, width }),
-        (Mnemonic::Lea, Memory) => {
-            let from = instruction.memory_base();
-            let is_sum = instruction.memory_index() == Register::None && from.is_gpr64();
+        (Mnemonic::Lea, Memory) if base.is_gpr64() && index == Register::None => {
             let plus = instruction.memory_displacement64();
-            is_sum.then(|| Some(Simple::Add { to: to()?, from: whole_or_low(from)?, plus, width }))?
+            Some(Simple::Add { to: to()?, from: whole_or_low(base)?, plus, width })
         }
+        // The sum is an address, of which the register is a part, once.
+        (Mnemonic::Lea, Memory) => count(!base.is_gpr64() || !is_same(base) || is_same(index)),
+        (Mnemonic::Add | Mnemonic::Sub, Place) => count(is_same(instruction.op1_register())),
+        (Mnemonic::Add | Mnemonic::Sub, Memory) => count(is_same(base) || is_same(index)),
         (Mnemonic::Inc, Absent) => add(1),
         (Mnemonic::Dec, Absent) => add(1_u64.wrapping_neg()),
         (Mnemonic::Add, Immediate) => add(constant()),

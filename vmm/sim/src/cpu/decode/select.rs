@@ -218,7 +218,7 @@ fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> 
         Mnemonic::Ror => shift::<B, a::RotateRight>(form),
         Mnemonic::Rcl => shift::<B, a::RotateCarryLeft>(form),
         Mnemonic::Rcr => shift::<B, a::RotateCarryRight>(form),
-        Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S]))),
+        Mnemonic::Mul => Some(first!(form, S => sized!(form.width, a::multiply, [S], false))),
         Mnemonic::Div => Some(first!(form, S => sized!(form.width, a::divide, [S]))),
         Mnemonic::Idiv => Some(first!(form, S => sized!(form.width, a::divide_signed, [S]))),
         Mnemonic::Imul => multiply_signed(instruction, form),
@@ -255,9 +255,9 @@ fn shift<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
 
 fn multiply_signed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match instruction.op_count() {
-        1 => first!(form, S => sized!(form.width, a::multiply_signed, [S])),
-        2 => second!(form, S => wide!(form.width, a::multiply_to, [First, S])),
-        _ => second!(form, S => wide!(form.width, a::multiply_to, [S, AsImmediate])),
+        1 => first!(form, S => sized!(form.width, a::multiply, [S], true)),
+        2 => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, First, S])),
+        _ => second!(form, S => wide!(form.width, bits::combine, [a::Multiply, S, AsImmediate])),
     })
 }
 
@@ -270,7 +270,7 @@ fn bit<B: Bus, K: bits::BitChange>(form: &Form) -> Option<Run<B>> {
     })
 }
 
-/// Single bits, searches for bits, fields of bits (BMI1, BMI2), and CRC32.
+/// Single bits, searches for bits, fields of bits (BMI1, BMI2), CRC32, and random bits.
 fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     match instruction.mnemonic() {
         Mnemonic::Bt => bit::<B, bits::Look>(form),
@@ -279,24 +279,23 @@ fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<
         Mnemonic::Btc => bit::<B, bits::Complement>(form),
         Mnemonic::Bsf => Some(second!(form, S => wide!(form.width, bits::scan, [S], false))),
         Mnemonic::Bsr => Some(second!(form, S => wide!(form.width, bits::scan, [S], true))),
-        Mnemonic::Tzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], false))),
-        Mnemonic::Lzcnt => Some(second!(form, S => wide!(form.width, bits::count_zeros, [S], true))),
-        Mnemonic::Popcnt => Some(second!(form, S => wide!(form.width, bits::count_ones, [S]))),
+        Mnemonic::Tzcnt => of_one::<B, bits::TrailingZeros>(form),
+        Mnemonic::Lzcnt => of_one::<B, bits::LeadingZeros>(form),
+        Mnemonic::Popcnt => of_one::<B, bits::CountOnes>(form),
         Mnemonic::Bswap => Some(wide!(form.width, bits::swap_bytes, [])),
-        Mnemonic::Andn => by_last::<B, bits::AndNot>(instruction, form),
-        Mnemonic::Pdep => by_last::<B, bits::Deposit>(instruction, form),
-        Mnemonic::Pext => by_last::<B, bits::Gather>(instruction, form),
-        Mnemonic::Bextr => of_middle::<B, bits::Extract>(form),
-        Mnemonic::Bzhi => of_middle::<B, bits::ZeroHigh>(form),
-        Mnemonic::Shlx => of_middle::<B, bits::ShiftLeft>(form),
-        Mnemonic::Shrx => of_middle::<B, bits::ShiftRight>(form),
-        Mnemonic::Sarx => of_middle::<B, bits::ShiftArithmetic>(form),
+        Mnemonic::Andn => of_two::<B, bits::AndNot>(instruction, form),
+        Mnemonic::Pdep => of_two::<B, bits::Deposit>(instruction, form),
+        Mnemonic::Pext => of_two::<B, bits::Gather>(instruction, form),
+        Mnemonic::Bextr => of_two::<B, bits::Extract>(instruction, form),
+        Mnemonic::Bzhi => of_two::<B, bits::ZeroHigh>(instruction, form),
+        Mnemonic::Shlx => of_two::<B, bits::ShiftLeft>(instruction, form),
+        Mnemonic::Shrx => of_two::<B, bits::ShiftRight>(instruction, form),
+        Mnemonic::Sarx => of_two::<B, bits::ShiftArithmetic>(instruction, form),
         Mnemonic::Blsi => of_one::<B, bits::LowestSet>(form),
         Mnemonic::Blsmsk => of_one::<B, bits::MaskToLowest>(form),
         Mnemonic::Blsr => of_one::<B, bits::ResetLowest>(form),
-        Mnemonic::Rorx => {
-            Some(second!(form, S => wide!(form.width, bits::combine, [bits::RotateRight, S, AsImmediate])))
-        }
+        Mnemonic::Rorx => of_one::<B, bits::RotateRight>(form),
+        Mnemonic::Rdrand | Mnemonic::Rdseed => Some(wide!(form.width, control::random, [])),
         Mnemonic::Mulx if ends_in_memory(instruction) => Some(wide!(form.width, bits::multiply, [InMemory])),
         Mnemonic::Mulx => Some(wide!(form.width, bits::multiply, [Third])),
         Mnemonic::Crc32 => Some(second!(form, S => sized!(width(instruction, 1), bits::checksum, [S]))),
@@ -308,22 +307,16 @@ fn ends_in_memory(instruction: &Instruction) -> bool {
     instruction.op_kind(2) == OpKind::Memory
 }
 
-/// The last of three operands may lie in memory.
-fn by_last<B: Bus, K: Binary>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
-    Some(match ends_in_memory(instruction) {
-        true => wide!(form.width, bits::combine, [K, Second, InMemory]),
-        false => wide!(form.width, bits::combine, [K, Second, Third]),
-    })
-}
-
-/// The one in the middle may, and the last is then the second register.
-fn of_middle<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
+/// Of three operands the last may lie in memory; or else the one in the middle, and the last is then the second register.
+fn of_two<B: Bus, K: Binary>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match form.second {
         Memory => wide!(form.width, bits::combine, [K, InMemory, Second]),
+        _ if ends_in_memory(instruction) => wide!(form.width, bits::combine, [K, Second, InMemory]),
         _ => wide!(form.width, bits::combine, [K, Second, Third]),
     })
 }
 
+/// An operation on one operand, or on one and a constant.
 fn of_one<B: Bus, K: Binary>(form: &Form) -> Option<Run<B>> {
     Some(second!(form, S => wide!(form.width, bits::combine, [K, S, AsImmediate])))
 }
@@ -352,7 +345,9 @@ fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
         (Mnemonic::Cmpxchg8b, Memory, true) => a::compare_exchange_pair::<B, 32, true>,
         (Mnemonic::Cmpxchg16b, Memory, false) => a::compare_exchange_pair::<B, 64, false>,
         (Mnemonic::Cmpxchg16b, Memory, true) => a::compare_exchange_pair::<B, 64, true>,
-        (Mnemonic::Movbe, InRegister, _) => wide!(form.width, bits::load_swapped, []),
+        (Mnemonic::Movbe, InRegister, _) => {
+            wide!(form.width, bits::combine, [bits::SwapBytes, InMemory, AsImmediate])
+        }
         (Mnemonic::Movbe, Memory, _) => wide!(form.width, bits::store_swapped, []),
         _ => return None,
     })
@@ -504,9 +499,6 @@ fn fixed<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
         // Its weaker order is not simulated: a store like any other.
         Code::Movnti_m32_r32 => data::move_to_memory::<B, Second, 32>,
         Code::Movnti_m64_r64 => data::move_to_memory::<B, Second, 64>,
-        Code::Rdrand_r16 | Code::Rdseed_r16 => control::random::<B, 16>,
-        Code::Rdrand_r32 | Code::Rdseed_r32 => control::random::<B, 32>,
-        Code::Rdrand_r64 | Code::Rdseed_r64 => control::random::<B, 64>,
         Code::Clflush_m8 | Code::Clflushopt_m8 | Code::Clwb_m8 => control::flush_line,
         _ => return None,
     })

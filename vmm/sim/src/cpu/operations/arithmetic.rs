@@ -1,6 +1,6 @@
 //! Addition, subtraction, comparison, bitwise operations, multiplication and division; shifts and rotations.
 
-use super::{Source, Target, change_at, steps};
+use super::{Source, Target, steps};
 use crate::cpu::bus::{Bus, Fault};
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
@@ -97,21 +97,21 @@ steps! {
         }
         let new = [cpu.get::<W>(RBX), cpu.get::<W>(RCX)];
         let expected = [cpu.get::<W>(RAX), cpu.get::<W>(RDX)];
+        // One of 16 bytes lies in one line: to be granted its first half is to be granted all of it.
+        let at = cpu.place_to_modify::<B, 64, LOCK>(bus, op, address)?;
         let old = if W == 64 {
-            // Aligned, it lies in one line: to be granted its first half is to be granted all of it.
-            let at = cpu.place_to_modify::<B, 64, LOCK>(bus, op, address)?;
-            let old = [at, at + 8].map(|at| bus.load(at, 8));
-            let [low, high] = if old == expected { new } else { old };
+            [at, at + 8].map(|at| bus.load(at, 8))
+        } else {
+            let whole = cpu.read_at::<B, 64>(bus, at);
+            [whole & mask(32), whole >> 32]
+        };
+        let [low, high] = if old == expected { new } else { old };
+        if W == 64 {
             bus.store(at, 8, low);
             bus.store(at + 8, 8, high);
-            old
         } else {
-            let whole = |[low, high]: [u64; 2]| low | high << 32;
-            let old = change_at::<B, 64, LOCK, u64>(cpu, bus, op, address, |_, old| {
-                (if old == whole(expected) { whole(new) } else { old }, old)
-            })?;
-            [old & mask(32), old >> 32]
-        };
+            cpu.write_at::<B, 64>(bus, at, low | high << 32);
+        }
         cpu.flags.set_zero(old == expected);
         if old != expected {
             cpu.put::<W>(RAX, old[0]);
@@ -131,6 +131,18 @@ steps! {
     }
 }
 
+// IMUL with two or three operands: the product as far as it fits.
+binaries! {
+    Multiply<W>(flags, a, b) {
+        let (product, mut overflow) = signed(a, W).overflowing_mul(signed(b, W));
+        if W < 64 {
+            overflow = product != signed(product as u64, W);
+        }
+        flags.set_carry_overflow(overflow, overflow);
+        product as u64
+    };
+}
+
 /// Register of the upper half: AH for 8 bits, else DX, EDX or RDX.
 #[inline(always)]
 fn upper<const W: u32>() -> u8 {
@@ -138,35 +150,19 @@ fn upper<const W: u32>() -> u8 {
 }
 
 steps! {
-    /// MUL: the product of the accumulator, all of it.
-    fn multiply[S: Source, const W: u32](cpu, bus, op) {
-        let b = S::read::<B, W>(cpu, bus, op)?;
-        let product = u128::from(cpu.get::<W>(RAX)) * u128::from(b);
-        let high = (product >> W) as u64;
-        cpu.put::<W>(RAX, product as u64);
+    /// MUL and, if `SIGNED`, IMUL with one operand: the product of the accumulator, all of it.
+    fn multiply[S: Source, const W: u32, const SIGNED: bool](cpu, bus, op) {
+        let (a, b) = (cpu.get::<W>(RAX), S::read::<B, W>(cpu, bus, op)?);
+        let product = if SIGNED {
+            (i128::from(signed(a, W)) * i128::from(signed(b, W))) as u128
+        } else {
+            u128::from(a) * u128::from(b)
+        };
+        let (low, high) = (product as u64, (product >> W) as u64);
+        cpu.put::<W>(RAX, low);
         cpu.put::<W>(upper::<W>(), high);
-        cpu.flags.set_carry_overflow(high != 0, high != 0);
-    }
-
-    /// IMUL with one operand: the same, signed.
-    fn multiply_signed[S: Source, const W: u32](cpu, bus, op) {
-        let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
-        let product = i128::from(signed(cpu.get::<W>(RAX), W)) * i128::from(b);
-        cpu.put::<W>(RAX, product as u64);
-        cpu.put::<W>(upper::<W>(), (product >> W) as u64);
-        let overflow = product != i128::from(signed(product as u64, W));
-        cpu.flags.set_carry_overflow(overflow, overflow);
-    }
-
-    /// IMUL with two or three operands: the product of `A` and `S`, as far as it fits.
-    fn multiply_to[A: Source, S: Source, const W: u32](cpu, bus, op) {
-        let a = signed(A::read::<B, W>(cpu, bus, op)?, W);
-        let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
-        let (product, mut overflow) = a.overflowing_mul(b);
-        if W < 64 {
-            overflow = product != signed(product as u64, W);
-        }
-        cpu.put::<W>(op.first, product as u64);
+        let rest = if SIGNED { signed(low, W) >> 63 } else { 0 };
+        let overflow = (high ^ rest as u64) & mask(W) != 0;
         cpu.flags.set_carry_overflow(overflow, overflow);
     }
 

@@ -67,23 +67,6 @@ steps! {
         }
     }
 
-    /// TZCNT, or LZCNT if `LEADING`.
-    fn count_zeros[S: Source, const W: u32, const LEADING: bool](cpu, bus, op) {
-        let value = S::read::<B, W>(cpu, bus, op)?;
-        let count = if LEADING { value.leading_zeros() - (64 - W) } else { value.trailing_zeros().min(W) };
-        cpu.flags.set_result::<W>(u64::from(count));
-        cpu.flags.set_carry_overflow(value == 0, false);
-        cpu.put::<W>(op.first, u64::from(count));
-    }
-
-    /// POPCNT.
-    fn count_ones[S: Source, const W: u32](cpu, bus, op) {
-        let value = S::read::<B, W>(cpu, bus, op)?;
-        let zero = if value == 0 { 1 << 6 } else { 0 };
-        cpu.flags.set_arithmetic(zero);
-        cpu.put::<W>(op.first, u64::from(value.count_ones()));
-    }
-
     /// BSWAP. Of 16 bits it is undefined; processors make zero of them.
     fn swap_bytes[const W: u32](cpu, _, op) {
         let value = cpu.get::<W>(op.first);
@@ -91,13 +74,7 @@ steps! {
         cpu.put::<W>(op.first, swapped & mask(W));
     }
 
-    /// MOVBE, in either direction.
-    fn load_swapped[const W: u32](cpu, bus, op) {
-        let address = cpu.effective(&op.address);
-        let value = cpu.load::<B, W>(bus, op, address)?;
-        cpu.put::<W>(op.first, value.swap_bytes() >> (64 - W));
-    }
-
+    /// MOVBE to memory.
     fn store_swapped[const W: u32](cpu, bus, op) {
         let address = cpu.effective(&op.address);
         let value = cpu.get::<W>(op.second).swap_bytes() >> (64 - W);
@@ -128,6 +105,17 @@ binaries! {
     LowestSet<W>(flags, a, _b) with_carry::<W>(flags, a & a.wrapping_neg(), a != 0);
     MaskToLowest<W>(flags, a, _b) with_carry::<W>(flags, (a ^ a.wrapping_sub(1)) & mask(W), a == 0);
     ResetLowest<W>(flags, a, _b) with_carry::<W>(flags, a & a.wrapping_sub(1), a == 0);
+}
+
+// TZCNT, LZCNT, POPCNT, and MOVBE from memory: of one operand, too.
+binaries! {
+    TrailingZeros<W>(flags, a, _b) with_carry::<W>(flags, a.trailing_zeros().min(W).into(), a == 0);
+    LeadingZeros<W>(flags, a, _b) with_carry::<W>(flags, (a.leading_zeros() - (64 - W)).into(), a == 0);
+    CountOnes<W>(flags, a, _b) {
+        flags.set_arithmetic(if a == 0 { 1 << 6 } else { 0 });
+        a.count_ones().into()
+    };
+    SwapBytes<W>(_flags, a, _b) a.swap_bytes() >> (64 - W);
 }
 
 fn with_carry<const W: u32>(flags: &mut Flags, result: u64, carry: bool) -> u64 {
