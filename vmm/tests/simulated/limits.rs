@@ -105,17 +105,12 @@ fn a_guest_gets_what_another_one_leaves() {
 }
 
 #[test]
-fn a_guest_that_goes_with_its_lock_held_still_ends() {
-    let run = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));
-    let outcome = done(&run);
-    assert!(outcome.acquisitions() > 100, "{}", outcome.acquisitions());
-}
-
-#[test]
-fn a_watchdog_waits_for_a_guest_that_is_away() {
+fn a_guest_that_is_away_ends_with_its_lock_held_or_waited_for() {
     // The supervisor looks every 20 ms.
-    for presence in [Presence { from: us(95_000), until: None }, between(0, 5_000)] {
-        let run = two("none").presence(presence).window(us(100_000)).watchdog(us(2_000));
-        assert!(done(&run).acquisitions() > 0, "{presence:?}");
+    let away = |presence| two("none").presence(presence).window(us(100_000)).watchdog(us(2_000));
+    let with_its_lock = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));
+    let late = Presence { from: us(95_000), until: None };
+    for run in [with_its_lock, away(late), away(between(0, 5_000))] {
+        assert!(done(&run).acquisitions() > 0, "{:?}", run.guests[0].presence);
     }
 }
