@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, Run, RunError, Sched};
 
-use crate::case::{Attack, Case, Kind};
+use crate::case::{Attack, Case};
 use crate::plant::Plant;
 use crate::resources::Gains;
 
@@ -38,7 +38,7 @@ impl Report {
 }
 
 /// Runs from `first` on, behind the walls of the command, until this process is killed.
-pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
+pub(crate) fn live(kind: &str, first: u64, plant: Option<&Plant>) -> ExitCode {
     // Its files under /proc stay its own, so that it can count what it holds.
     let needs = Needs { looked_into: true, switches: true, ..Needs::default() };
     if let Err(error) = haltkick_vmm::confine_process(&needs) {
@@ -62,7 +62,7 @@ pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
 }
 
 /// One run, for a look at it.
-pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
+pub(crate) fn one(kind: &str, number: u64) -> ExitCode {
     let image = Image::embedded();
     let case = Case::new(kind, number, &image);
     println!("{:#?}", case.run);
