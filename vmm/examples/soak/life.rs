@@ -83,27 +83,21 @@ const MOST_STARVED: u64 = 5;
 fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Report {
     let mut starved = 0;
     loop {
-        let (report, had_time) = attempt(number, case, image, &see);
+        let mut report = Report { number, group: case.group.clone(), starved, ..Report::default() };
+        let mut had_time = true;
+        match haltkick_vmm::run(&case.run, image, &Instruments::default(), &AtomicBool::new(false)) {
+            Err(error) => report.wrong = format!("no run: {error}"),
+            Ok(found) => {
+                see(&found.guests);
+                had_time = !case.is_always_busy || has_had_time(&case.run, &found);
+                look(case, found.guests, &mut report);
+            }
+        }
         if had_time || starved == MOST_STARVED {
-            return Report { starved, ..report };
+            return report;
         }
         starved += 1;
     }
-}
-
-/// Makes one run, and says whether the honest guest had CPU time.
-fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> (Report, bool) {
-    let mut had_time = true;
-    let mut report = Report { number, group: case.group.clone(), ..Report::default() };
-    match haltkick_vmm::run(&case.run, image, &Instruments::default(), &AtomicBool::new(false)) {
-        Err(error) => report.wrong = format!("no run: {error}"),
-        Ok(found) => {
-            see(&found.guests);
-            had_time = !case.is_always_busy || has_had_time(&case.run, &found);
-            look(case, found.guests, &mut report);
-        }
-    }
-    (report, had_time)
 }
 
 /// Whether the host gave this process half of the window on its pCPUs at least: with next to nothing an honest guest may

@@ -27,11 +27,6 @@ pub struct Target {
     pub execute: fn(&[u8]),
 }
 
-/// No inputs to begin with.
-pub fn no_seeds() -> Vec<Vec<u8>> {
-    Vec::new()
-}
-
 fn given(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
@@ -181,7 +176,7 @@ mod tests {
     #[test]
     fn inputs_are_seeds_that_were_changed_and_now_and_then_anything() {
         let seeds = vec![vec![b'x'; 100], vec![b'y'; 100]];
-        let target = Target { name: "itself", most_bytes: 16, seeds: no_seeds, execute: |_| () };
+        let target = Target { name: "itself", most_bytes: 16, seeds: Vec::new, execute: |_| () };
         let inputs_of = |seed| (0..1000).map(|number| target.input(&seeds, seed, number)).collect::<Vec<_>>();
         let inputs = inputs_of(1);
         assert!(inputs == inputs_of(1) && inputs != inputs_of(2), "they depend on the seed alone");
