@@ -50,13 +50,11 @@ const MOST_ENTRIES: usize = 12;
 #[test]
 fn no_room_imports_from_one_above_it() {
     for house in houses() {
-        let wrong: Vec<_> = sources(&house.sources)
-            .iter()
-            .flat_map(|source| {
-                let wrong = wrong_imports(&house, source);
-                wrong.into_iter().map(|what| format!("{} imports {what}", source.path.display()))
-            })
-            .collect();
+        let imported = |source: &Source| -> Vec<String> {
+            let wrong = wrong_imports(&house, source).into_iter();
+            wrong.map(|what| format!("{} imports {what}", source.path.display())).collect()
+        };
+        let wrong: Vec<_> = sources(&house.sources).iter().flat_map(imported).collect();
         let (of, rooms) = (&house.sources, house.rooms.join(" "));
         assert!(wrong.is_empty(), "rooms of {of}, from the ground up: {rooms}\n{}", wrong.join("\n"));
     }
