@@ -153,10 +153,8 @@ fn no_file_or_name_is_too_long() {
         if lines > MOST_LINES_OF_A_FILE {
             long.push(format!("{path}: {lines} lines: give what is a concept of its own a file of its own"));
         }
-        let names = long_names(&source.text).into_iter();
-        long.extend(
-            names.map(|name| format!("{path}: {name}: a name has {MOST_WORDS_OF_A_NAME} words at most")),
-        );
+        let told = |name: &str| format!("{path}: {name}: a name has {MOST_WORDS_OF_A_NAME} words at most");
+        long.extend(long_names(&source.text).into_iter().map(told));
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
