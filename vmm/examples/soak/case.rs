@@ -52,10 +52,7 @@ impl Case {
     /// Draws locks under all that befalls them for `soak`, an attack on an honest guest for `attacks`.
     pub(crate) fn new(kind: &str, number: u64, image: &Image) -> Self {
         let mut dice = Dice::new(number);
-        match kind {
-            "attacks" => attack(&mut dice, number),
-            _ => soak(&mut dice, number, image),
-        }
+        if kind == "attacks" { attack(&mut dice, number) } else { soak(&mut dice, number, image) }
     }
 }
 

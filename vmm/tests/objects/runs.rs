@@ -28,11 +28,6 @@ fn on_two_simulated_cpus() -> Run {
     support::simulated("ivybridge-ex-4s", 2, 3)
 }
 
-#[apply(trial)]
-fn every_example_excludes_on_a_simulated_machine() {
-    examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path))
-}
-
 /// A run under an object's native form on what is here.
 fn here(object: &Path) -> Run {
     let engine = if probe().is_ok() { Engine::Kvm } else { Engine::Threads };
@@ -86,7 +81,8 @@ fn locks_are_made_by_the_objects_init_and_its_events_are_counted() {
 }
 
 #[apply(trial)]
-fn an_object_of_an_earlier_version_is_made_and_excludes() {
+fn examples_and_objects_of_earlier_versions_exclude() {
+    examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path));
     for version in [1, 2] {
         let by_hand = format!(
             "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \
