@@ -119,7 +119,9 @@ fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
         None => report.wrong = "no guest ended".into(),
         Some(Err(error)) => report.wrong = error.to_string(),
         Some(Ok(outcome)) => {
-            report.wrong = wrong_with(&outcome);
+            // A lost update is an error of the run.
+            let has_moved = outcome.entered.iter().any(|entered| *entered > 0);
+            report.wrong = if has_moved { String::new() } else { "no section was entered".into() };
             report.acquisitions = outcome.acquisitions();
             let lasts = case.attack.is_some_and(|attack| attack.lasts);
             report.share_permille = lasts.then(|| share_permille(&case.run, &outcome)).flatten();
@@ -150,14 +152,6 @@ fn has_ended_early(attack: Attack, result: &Result<Outcome, RunError>) -> Option
             did_nothing.then(|| "did nothing".into())
         }
         Err(error) => Some(format!("ended early: {}: {error}", how_it_ended(result))),
-    }
-}
-
-/// The oracle, and that it moved at all.
-fn wrong_with(outcome: &Outcome) -> String {
-    match (outcome.lost_updates, outcome.entered.iter().sum::<u64>()) {
-        (Some(0), 1..) => String::new(),
-        (lost, entered) => format!("lost updates: {lost:?} of {entered} sections"),
     }
 }
 
