@@ -70,7 +70,7 @@ fn unpatched_sites_serve_every_form_as_patched_ones_do() {
 }
 
 #[apply(trial)]
-fn a_run_tells_what_a_pair_in_every_form_and_the_instrument_cost() {
+fn a_run_tells_what_pairs_of_every_form_and_instruments_cost() {
     let [patched, unpatched] =
         [true, false].map(|patch| done(&config().vcpus(1).form("qspinlock", false).patch(patch)));
     let (ticks, costs) = (patched.pair_ticks, patched.costs);

@@ -138,7 +138,7 @@ destructor:
     DOING(lock->held += share)"#;
 
 #[apply(trial)]
-fn what_has_no_place_in_the_guest_is_refused_and_all_else_linked() {
+fn what_has_no_place_in_the_guest_is_refused() {
     let mut rows: Vec<(&str, String)> = vec![];
     for line in SOURCES.lines().skip(1) {
         match line.strip_prefix("    ") {

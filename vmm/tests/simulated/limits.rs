@@ -101,7 +101,7 @@ fn a_guest_gets_what_another_one_leaves() {
 }
 
 #[test]
-fn a_guest_that_is_away_ends_with_its_lock_held_or_waited_for() {
+fn a_guest_that_is_away_ends_and_is_waited_for() {
     // The supervisor looks every 20 ms.
     let away = |presence: Presence| two("none").presence(presence).window(us(100_000)).watchdog(us(2_000));
     let with_its_lock = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));

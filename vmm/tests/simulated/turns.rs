@@ -119,7 +119,7 @@ fn between(closed: &ClosedByHeads, least_us: u64, most_us: u64) -> u64 {
 }
 
 #[test]
-fn a_planted_absence_of_a_head_is_free_time_unless_the_lock_is_held() {
+fn a_heads_absence_is_free_time_unless_the_lock_is_held() {
     // The lock is free for all of it but a short section, and the head may wait for a pCPU afterwards.
     for (off_us, least_us, most_us) in [(3_000, 2_800, 4_500), (800, 700, 2_000)] {
         let outcome = planted(off_us, 1);
