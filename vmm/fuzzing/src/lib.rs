@@ -64,7 +64,7 @@ impl Target {
 
     /// Input `number` of `seed`: any bytes, or a seed that was changed.
     fn input(&self, seeds: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
-        let mut random = Random::stream(seed, number);
+        let mut random = Random(Random(seed).draw() ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         let any = |random: &mut Random, most: u64| -> Vec<u8> {
             let length = random.draw() % (most + 1);
             (0..length).map(|_| random.draw() as u8).collect()
@@ -95,11 +95,6 @@ impl Target {
 pub struct Random(pub u64);
 
 impl Random {
-    /// One of many sequences of `seed`.
-    fn stream(seed: u64, stream: u64) -> Self {
-        Self(Self(seed).draw() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
     /// The next number, uniform in all of 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
