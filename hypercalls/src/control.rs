@@ -1,7 +1,6 @@
 //! The control block: the measuring window, what the boot vCPU found out, and the locks as they are looked at from outside.
-#![expect(unsafe_code, reason = "a checker of zeros, in constants")]
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::Padding;
 
@@ -182,7 +181,24 @@ impl Oracle {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "made in constants")]
     pub const fn new() -> Self {
-        // SAFETY: it is made of atomic numbers, of which zeros are values.
-        unsafe { core::mem::zeroed() }
+        Self {
+            owner: AtomicU32::new(0),
+            overlaps: AtomicU32::new(0),
+            entered: AtomicU64::new(0),
+            left_tsc: AtomicU64::new(0),
+            last: AtomicU32::new(0),
+            _reserved: AtomicU32::new(0),
+            met: Meeting {
+                came: AtomicU32::new(0),
+                inside: AtomicU32::new(0),
+                left: AtomicU32::new(0),
+                _reserved: AtomicU32::new(0),
+                how: [const { AtomicU32::new(0) }; 2],
+                tsc: AtomicU64::new(0),
+                asked_tsc: [const { AtomicU64::new(0) }; 2],
+                left_tsc: AtomicU64::new(0),
+            },
+            _pad: [const { AtomicU8::new(0) }; 40],
+        }
     }
 }

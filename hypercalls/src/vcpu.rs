@@ -1,5 +1,4 @@
 //! Data that one vCPU and the VMM share.
-#![expect(unsafe_code, reason = "an activity of zeros, in constants")]
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -86,8 +85,16 @@ impl Activity {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "made in constants")]
     pub const fn new() -> Self {
-        // SAFETY: it is made of atomic numbers, of which zeros are values; that of its state is `ACTIVITY_OTHER`.
-        unsafe { core::mem::zeroed() }
+        Self {
+            state: AtomicU32::new(ACTIVITY_OTHER),
+            lock: AtomicU32::new(0),
+            since_tsc: AtomicU64::new(0),
+            awaited_since_tsc: AtomicU64::new(0),
+            sections: AtomicU32::new(0),
+            asks_for_no_grace: AtomicU32::new(0),
+            tried: AtomicU32::new(0),
+            _pad: [const { AtomicU8::new(0) }; 92],
+        }
     }
 }
 
