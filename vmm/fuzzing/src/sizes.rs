@@ -31,8 +31,13 @@ impl Target {
                     cpu_time_of(|| (self.execute)(&input))
                 });
                 let most = took[0].max(LEAST) * MOST;
-                let name = self.name;
-                assert!(took[1] <= most, "{name}: seed {number}, {what}: {LONGER} times as many: {took:?}");
+                assert!(
+                    took[1] <= most,
+                    "{}: seed {number}, {what}: {BYTES} bytes take {:?}, {LONGER} times as many {:?}",
+                    self.name,
+                    took[0],
+                    took[1]
+                );
                 shapes += 1;
             }
         }

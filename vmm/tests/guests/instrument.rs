@@ -19,10 +19,11 @@ fn times_of_faults_are_those_of_the_window_alone() {
         let outcome = done(&config);
         let (sections, faults) = (outcome.acquisitions(), reported(&outcome, "fault"));
         let changes = reported(&outcome, "map-unmap");
+        assert!(
+            about_equal(faults, sections, &outcome) && about_equal(changes, sections, &outcome),
+            "{workload}: {sections} sections, {faults} times of faults, {changes} of changes"
+        );
         assert!(sections > 0, "{workload}: nothing was done");
-        for times in [faults, changes] {
-            assert!(about_equal(times, sections, &outcome), "{workload}: {times} of {sections}");
-        }
     }
 }
 
@@ -80,8 +81,11 @@ fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() {
         let outcome = done(&config().ordered_stamps(ordered_stamps));
         let sections = outcome.acquisitions();
         for (name, times) in [("wait", &outcome.wait), ("hold", &outcome.hold), ("unlock", &outcome.unlock)] {
-            let times = count(times);
-            assert!(about_equal(times, sections, &outcome), "{times} times of {name} in {sections} sections");
+            assert!(
+                about_equal(count(times), sections, &outcome),
+                "{} times of {name} in {sections} sections",
+                count(times)
+            );
         }
         assert_eq!(outcome.tsc_steps_back, 0);
     }
@@ -129,6 +133,9 @@ fn sections_by_the_clock_wait_from_when_they_were_to_begin() {
     let shape = Shape { arrivals_ns: 100, flags: ShapeFlags::EXPONENTIAL_THINK, ..Shape::default() };
     let outcome = done(&config().vcpus(1).shape(shape));
     let window_ticks = outcome.window.as_nanos() as u64 * outcome.tsc_khz / 1_000_000;
-    let longest = outcome.wait.max;
-    assert!(longest > window_ticks / 2, "{longest} of {window_ticks} ticks: the vCPU is overloaded");
+    assert!(
+        outcome.wait.max > window_ticks / 2,
+        "the longest wait of an overloaded vCPU was {} of {window_ticks} ticks",
+        outcome.wait.max
+    );
 }

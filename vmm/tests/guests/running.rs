@@ -38,7 +38,12 @@ fn a_given_work_rate_is_used_and_a_measured_one_ignores_slices() -> Check {
         }
     }
     let best = rates.iter().copied().max().unwrap_or(0) as f64 / measured.work_rate as f64;
-    assert!((0.7..1.4).contains(&best), "{rates:?} in slices of 50 us, else {}", measured.work_rate);
+    assert!(
+        (0.7..1.4).contains(&best),
+        "slices of 50 us gave {rates:?} iterations, one of {:?} {}",
+        config().rules.slice,
+        measured.work_rate
+    );
     Ok(())
 }
 
@@ -48,8 +53,11 @@ fn waits_that_have_not_ended_when_the_window_closes_are_known() {
     let base = config().vcpus(vcpus).form("ticket", false);
     let outcome = done(&base);
     let pending = outcome.pending_waits.clone().unwrap();
-    let waiting = 1..=vcpus as usize;
-    assert!(waiting.contains(&pending.len()), "{} of 16 wait for a FIFO lock on two pCPUs", pending.len());
+    assert!(
+        !pending.is_empty() && pending.len() <= vcpus as usize,
+        "{} of 16 vCPUs wait for a FIFO lock on two pCPUs when the window closes",
+        pending.len()
+    );
     let whole_run = (base.warmup + base.window + PATIENCE).as_nanos() as u64 / 1000 * outcome.tsc_khz / 1000;
     assert!(pending.iter().all(|ticks| *ticks < whole_run), "{pending:?} ticks");
     let free = done(&base.lock("none")).pending_waits.unwrap();
@@ -108,8 +116,12 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() {
         let entered: u64 = outcome.entered.iter().sum();
         assert!(entered * 10 > outcome.acquisitions() * 11, "{lock}: {entered} entered: none nested");
         assert_eq!(exits(&outcome, "work_done"), 1, "the end of the work was not told once");
-        let (done, window) = (outcome.completion, outcome.window);
-        assert!(done == Some(window) && window < PATIENCE, "completion {done:?}, window {window:?}");
+        assert!(
+            outcome.completion == Some(outcome.window) && outcome.window < PATIENCE,
+            "completion {:?}, window {:?}",
+            outcome.completion,
+            outcome.window
+        );
         let run = run_ns(&outcome);
         let in_locks = outcome.lock_cpu.map_or(0, |time| time.as_nanos() as u64);
         assert_eq!((in_locks > 0), (sched == Sched::Vmm), "in locks: {:?}", outcome.lock_cpu);

@@ -40,8 +40,11 @@ fn tasks_of_a_folding_guest_exclude_and_end() {
         for (lock, pv) in [("qspinlock", true), ("tas", false), ("mutex/packed", true), ("none", false)] {
             let outcome = done(&drained("tasks", lock, pv).fold(fold));
             assert!(outcome.acquisitions() > 0, "{lock}, {fold:?}: no section");
-            let lost = outcome.lost_updates;
-            assert!(lock == "none" || lost == Some(0), "{lock}, {fold:?}: lost updates: {lost:?}");
+            assert!(
+                lock == "none" || outcome.lost_updates == Some(0),
+                "{lock}, {fold:?}: lost updates: {:?}",
+                outcome.lost_updates
+            );
         }
     }
 }
@@ -84,8 +87,11 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() {
         let outcome = start_until(&config, seen);
         let met = ["waiter", "holder", "other"].map(|met| event(&outcome, &format!("interrupt_of_{met}")));
         for times in ["interrupt", "handler-wait"] {
-            let interrupts = met.iter().sum::<u64>();
-            assert_eq!(reported(&outcome, times), interrupts, "{lock}: {times} of {met:?}");
+            assert_eq!(
+                reported(&outcome, times),
+                met.iter().sum::<u64>(),
+                "{lock}: {times} of {met:?} interrupts"
+            );
         }
         assert_eq!(count(&outcome.wait), outcome.acquisitions(), "{lock}: a section without its wait");
     }

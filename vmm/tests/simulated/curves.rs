@@ -69,7 +69,10 @@ fn data_beside_a_polled_lock_slow_its_holder_down() {
     };
     let gain = |lock| share(lock, ShapeFlags::EMBED) / share(lock, ShapeFlags::NONE);
     let (polled, queued) = (gain("tas"), gain("mcs"));
-    assert!(polled < 0.9 && polled < 0.85 * queued, "{polled} for a polled lock, {queued} for a queued one");
+    assert!(
+        polled < 0.9 && polled < 0.85 * queued,
+        "embedding: {polled} for a polled lock, {queued} for a queued one"
+    );
 }
 
 #[test]

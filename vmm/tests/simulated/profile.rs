@@ -55,7 +55,10 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     // Every section of the window was one round of work under the lock, of a microsecond.
     let held_ns = samples(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
     let sections_ns = outcome.acquisitions() as f64 * config.our(0).ours.hold.as_nanos() as f64;
-    assert!((held_ns / sections_ns - 1.0).abs() < 0.1, "{held_ns} ns of work, {sections_ns} of sections");
+    assert!(
+        (held_ns / sections_ns - 1.0).abs() < 0.1,
+        "{held_ns} ns of work for {sections_ns} ns of sections"
+    );
     assert!(samples(&|row| row.in_vmm) > 0, "slices end by exits");
     assert!(samples(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
     // With a vCPU for each pCPU no turn ends: all that the VMM does are exits after which the same one goes on.

@@ -23,7 +23,10 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     let run_ns = run_ns(&outcome);
     // When the window opens and closes, a change may be under way.
     let edges_ns = 2 * (costs.switch_ps + costs.exit_ps) / 1000;
-    assert!(cpu_ns.abs_diff(run_ns) < edges_ns, "turns of other times: {cpu_ns}, {run_ns}");
+    assert!(
+        cpu_ns.abs_diff(run_ns) < edges_ns,
+        "turns began and ended at the same times for both: {cpu_ns}, {run_ns}"
+    );
     // Each change takes a fifth more or less, at random.
     let change_ns = (40_000_000 - run_ns) as f64 / changes as f64;
     let expected_ns = (costs.switch_ps + costs.exit_ps / 2) as f64 / 1000.0;

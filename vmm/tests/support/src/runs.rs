@@ -108,8 +108,10 @@ pub fn dies_with_its_place(config: &Run) {
         Err(RunError::GuestException { vcpu, name, place }) => {
             assert_eq!((vcpu + 1, name), (config.guests[0].vcpus, "#PF"));
             let is_told = |part: &str| place.contains(part);
-            let told = ["(vector 14,", "selftest::exception", ", address 0x10"];
-            assert!(told.into_iter().all(is_told), "{place}");
+            assert!(
+                ["(vector 14,", "selftest::exception", ", address 0x10"].into_iter().all(is_told),
+                "{place}"
+            );
         }
         other => panic!("{other:?}"),
     }
