@@ -71,8 +71,12 @@ fn two_guests_at_once_are_refused() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| start_stoppable(&config().window(PATIENCE), &stop));
-        let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mapped = || maps().lines().any(|line| line.starts_with("00200000-"));
+        let mapped = || {
+            std::fs::read_to_string("/proc/self/maps")
+                .unwrap()
+                .lines()
+                .any(|line| line.starts_with("00200000-"))
+        };
         while !mapped() && !first.is_finished() {
             std::thread::yield_now();
         }

@@ -72,19 +72,27 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
     let (is_dense, by_vmm) = (!dice.one_in(3), sched == Sched::Vmm);
     // The order of what is drawn is part of what a number stands for.
-    let honest = Run::default().seed(number).cpus(cpus).vcpus(vcpus).form(lock.clone(), pv).sched(sched);
-    let honest = honest.pv_backend(PvBackend::Vmm).slice(us(dice.one(&[200, 500, 1_000, 4_000])));
-    let grace = us(if by_vmm { dice.one(&[0, 0, 100]) } else { 0 });
-    let honest = honest.grace(grace).kick_yields(by_vmm && dice.one_in(4));
-    let honest = honest.patch(!dice.one_in(4)).preempted_hint(!dice.one_in(4));
-    let honest = honest.spin_threshold(us(dice.one(&[5, 20, 100])));
-    // Descheduling goes with one guest only.
-    let off = (hostile.is_none() && dice.one_in(2)).then(|| injection(dice));
-    let honest = honest.deschedule(off).lock_count(dice.one(&[1, 1, 1, 3, 16]));
-    let hold = Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) });
-    let think = Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] }));
-    let window = ms(if is_dense { 2_000 } else { 400 });
-    let honest = honest.hold(hold).think(think).warmup(ms(2)).window(window).watchdog(PATIENCE);
+    let honest = Run::default()
+        .seed(number)
+        .cpus(cpus)
+        .vcpus(vcpus)
+        .form(lock.clone(), pv)
+        .pv_backend(PvBackend::Vmm)
+        .sched(sched)
+        .slice(us(dice.one(&[200, 500, 1_000, 4_000])))
+        .grace(us(if by_vmm { dice.one(&[0, 0, 100]) } else { 0 }))
+        .kick_yields(by_vmm && dice.one_in(4))
+        .patch(!dice.one_in(4))
+        .preempted_hint(!dice.one_in(4))
+        .spin_threshold(us(dice.one(&[5, 20, 100])))
+        // Descheduling goes with one guest only.
+        .deschedule((hostile.is_none() && dice.one_in(2)).then(|| injection(dice)))
+        .lock_count(dice.one(&[1, 1, 1, 3, 16]))
+        .hold(Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) }))
+        .think(Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] })))
+        .warmup(ms(2))
+        .window(ms(if is_dense { 2_000 } else { 400 }))
+        .watchdog(PATIENCE);
     let group = format!("{lock} {}", if pv { "pv" } else { "native" });
     Case { group, run: with_beside(honest, hostile), attack: hostile, is_always_busy: false }
 }
@@ -104,9 +112,18 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
     let vcpus = dice.one(&[1, 2, 2, 4]) * cpus.len() as u32;
     let pv_backend = dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]);
     let share = if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu };
-    let patience = if attack.workload == NEVER_STARTS.workload { Duration::from_secs(1) } else { PATIENCE };
-    let honest = Run::default().seed(number).cpus(cpus).vcpus(vcpus).lock("tas").sched(sched).share(share);
-    let honest = honest.ring(ring).pv_backend(pv_backend).warmup(ms(2)).window(ms(80)).watchdog(patience);
+    let honest = Run::default()
+        .seed(number)
+        .cpus(cpus)
+        .vcpus(vcpus)
+        .lock("tas")
+        .sched(sched)
+        .share(share)
+        .ring(ring)
+        .pv_backend(pv_backend)
+        .warmup(ms(2))
+        .window(ms(80))
+        .watchdog(if attack.workload == NEVER_STARTS.workload { Duration::from_secs(1) } else { PATIENCE });
     let group = format!("{} {sched_name} {ring_name}", attack.workload);
     Case { group, run: with_beside(honest, Some(attack)), attack: Some(attack), is_always_busy: true }
 }

@@ -36,9 +36,14 @@ fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() {
     let outcome = done(&config().vcpus(2).cpus(cpus).lock("none").workload("selftest-yield").pv(false));
     let yields = outcome.acquisitions();
     assert!(yields > 0, "nobody yielded");
-    let times = outcome.times.iter().filter(|(name, _)| name == "not-named");
-    let spans = times.flat_map(|(_, times)| times.spans()).filter(|span| span.low == 1);
-    let not_named: u64 = spans.map(|span| span.count).sum();
+    let not_named: u64 = outcome
+        .times
+        .iter()
+        .filter(|(name, _)| name == "not-named")
+        .flat_map(|(_, times)| times.spans())
+        .filter(|span| span.low == 1)
+        .map(|span| span.count)
+        .sum();
     // A slice may end after a vCPU has named another one and before it yields.
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     assert!(not_named <= preemptions, "{not_named} of {yields} ran unnamed, {preemptions} slices ended");

@@ -22,8 +22,10 @@ fn every_back_end_in_the_kernel_works() -> Vec<Trial> {
         Ok(probe) => (probe.kick_by_hypercall, probe.kick_by_interrupt),
         Err(error) => (Err(error.to_string().into()), Err(error.to_string().into())),
     };
-    let kinds = [(PvBackend::Kvm, kvm), (PvBackend::Ipi, ipi)].into_iter();
-    kinds.flat_map(|(kind, works)| trials_of(kind, works)).collect()
+    [(PvBackend::Kvm, kvm), (PvBackend::Ipi, ipi)]
+        .into_iter()
+        .flat_map(|(kind, works)| trials_of(kind, works))
+        .collect()
 }
 
 /// Set in a process that makes one run in this ring, instead of all tests.
@@ -67,11 +69,14 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
         let reason = works.err().unwrap_or_else(|| "it has machines of its own".into());
         eprintln!("--pv-backend {name} is skipped, not tested: {reason}");
     }
-    let excludes = |(lock, _): (String, bool)| {
-        let title = format!("{lock}_pv_excludes_while_vcpus_halt_in_the_kernel_woken_by_{name}");
-        named(title, move || excludes_halting(&lock, backend))
-    };
-    let mut trials: Vec<_> = forms().into_iter().filter(|(_, pv)| *pv).map(excludes).collect();
+    let mut trials: Vec<_> = forms()
+        .into_iter()
+        .filter(|(_, pv)| *pv)
+        .map(|(lock, _)| {
+            let title = format!("{lock}_pv_excludes_while_vcpus_halt_in_the_kernel_woken_by_{name}");
+            named(title, move || excludes_halting(&lock, backend))
+        })
+        .collect();
     let latch = format!("a_kick_before_the_halt_is_latched_by_{name}");
     trials.push(named(latch, move || latch_halting(backend)));
     let token = format!("a_token_passed_by_{name}_comes_back");

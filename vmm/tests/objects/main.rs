@@ -38,9 +38,16 @@ fn scratch(name: &str) -> PathBuf {
 fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let [path, object] = ["c", "o"].map(|end| scratch(&format!("{name}.{end}")));
     std::fs::write(&path, source).expect("the test's directory can be written");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", "-g", "-c"]).args(flags).arg("-I").arg(root().join("include"));
-    let output = gcc.arg(&path).arg("-o").arg(&object).output().expect("gcc can be run");
+    let output = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-c"])
+        .args(flags)
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg(&path)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .expect("gcc can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     object
 }

@@ -50,11 +50,13 @@ const MOST_ENTRIES: usize = 12;
 #[test]
 fn every_source_lies_in_a_room_and_imports_none_from_above() {
     for house in houses() {
-        let imported = |source: &Source| -> Vec<String> {
-            let wrong = wrong_imports(&house, source).into_iter();
-            wrong.map(|what| format!("{} imports {what}", source.path.display())).collect()
-        };
-        let wrong: Vec<_> = sources(&house.sources).iter().flat_map(imported).collect();
+        let wrong: Vec<_> = sources(&house.sources)
+            .iter()
+            .flat_map(|source| {
+                let wrong = wrong_imports(&house, source);
+                wrong.into_iter().map(|what| format!("{} imports {what}", source.path.display()))
+            })
+            .collect();
         let (of, rooms) = (&house.sources, house.rooms.join(" "));
         assert!(wrong.is_empty(), "rooms of {of}, from the ground up: {rooms}\n{}", wrong.join("\n"));
         let entries = fs::read_dir(root().join(of)).unwrap().map(|entry| entry.unwrap().file_name());
