@@ -174,12 +174,18 @@ fn unlike_the_default() -> Run {
         flags: ShapeFlags::KNOWN,
     };
     let governor = Governor { interval: ms(20), low: 300, high: 700 };
-    let run = config().vcpus(3).form("ticket", false).lock_count(2).seed(77).shape(shape).tasks(5);
-    let run = run.oracle(false).ordered_stamps(false).hold(us(5)).think(us(6)).work_rate(12_345);
-    let mut run = run.spin_threshold(us(70)).slice_margin(us(80)).fold(Fold::Governor(governor));
-    let ours = run.guests[0].ours_mut().expect("our own guest");
-    (ours.spin_rounds, ours.lock_parameter) = (55, 66);
-    run
+    let mut run = config().vcpus(3).form("ticket", false).lock_count(2).seed(77).shape(shape);
+    run.guests[0].ours_mut().expect("our own guest").spin_rounds = 55;
+    run.guests[0].ours_mut().expect("our own guest").lock_parameter = 66;
+    run.oracle(false)
+        .ordered_stamps(false)
+        .hold(us(5))
+        .think(us(6))
+        .spin_threshold(us(70))
+        .slice_margin(us(80))
+        .work_rate(12_345)
+        .tasks(5)
+        .fold(Fold::Governor(governor))
 }
 
 /// QEMU's emulator cannot run the governor, whose settings KVM under QEMU gets in the same way.

@@ -84,9 +84,14 @@ fn a_profile_has_its_samples_where_the_time_goes() {
     let start = Instant::now();
     // A busy host takes the thread off its CPU and so takes samples away: as many runs as it needs.
     while samples < 400 && start.elapsed() < PATIENCE {
-        // A vCPU for each pCPU: none waits.
-        let config = config().vcpus(1).cpus(config().cpus[..1].to_vec()).form("tas", false);
-        let config = config.hold(us(3)).think(us(9)).window(ms(300));
+        let config = config()
+            // A vCPU for each pCPU: none waits.
+            .vcpus(1)
+            .cpus(config().cpus[..1].to_vec())
+            .form("tas", false)
+            .hold(us(3))
+            .think(us(9))
+            .window(ms(300));
         let (guest, found) = watched(&config, &instruments).unwrap();
         guest.outcome().unwrap();
         let profile = found.profile.expect("no profile");

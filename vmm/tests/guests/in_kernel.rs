@@ -117,8 +117,11 @@ fn excludes_halting(lock: &str, backend: PvBackend) {
 fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     kvm_kicks()?;
     for vcpus in [3, 5, 8, 12] {
-        let config = halting(PvBackend::Kvm).workload("selftest-lost-kick").vcpus(vcpus);
-        let config = config.spin_threshold(us(5)).window(PATIENCE);
+        let config = halting(PvBackend::Kvm)
+            .workload("selftest-lost-kick")
+            .vcpus(vcpus)
+            .spin_threshold(us(5))
+            .window(PATIENCE);
         let (error, explanation) = explained(&config);
         assert!(matches!(error, RunError::NoProgress(_)), "{error}");
         if explanation.vcpus.iter().all(|vcpu| vcpu.at == Where::Left) {

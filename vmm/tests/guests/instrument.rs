@@ -14,9 +14,15 @@ fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
 #[apply(trial)]
 fn times_of_faults_are_those_of_the_window_alone() {
     for workload in ["fault-map-touch", "fault-private"] {
-        // Most of the faults come before the window, which doubles where an emulated machine stands still in it.
-        let config = config().workload(workload).lock("mmap-sem").warmup(ms(400)).min_sections(1);
-        let outcome = done(&config);
+        let outcome = done(
+            &config()
+                .workload(workload)
+                .lock("mmap-sem")
+                // Most of the faults come before the window.
+                .warmup(ms(400))
+                // The window doubles where an emulated machine stands still in it.
+                .min_sections(1),
+        );
         let (sections, faults) = (outcome.acquisitions(), reported(&outcome, "fault"));
         let changes = reported(&outcome, "map-unmap");
         assert!(

@@ -84,9 +84,15 @@ fn grant_tables_come_to_rest(scheme: &str) {
 
 #[apply(trial)]
 fn a_bound_vcpu_without_a_disk_is_no_trouble() {
-    let config = config().workload("grant-split-bound").form("tas", false).lock_count(2).vcpus(4);
-    // A busy emulator took longer than 50 ms to bring all four to their first request.
-    let outcome = done(&config.window(ms(200)));
+    let outcome = done(
+        &config()
+            .workload("grant-split-bound")
+            .form("tas", false)
+            .lock_count(2)
+            .vcpus(4)
+            // A busy emulator took longer than 50 ms to bring all four to their first request.
+            .window(ms(200)),
+    );
     let served = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions > 0).collect::<Vec<_>>();
     assert_eq!(served, [true, true, false, false], "vCPUs that have served a disk: {served:?}");
 }

@@ -69,9 +69,12 @@ fn waits_that_have_not_ended_when_the_window_closes_are_known() {
 /// A boot takes as long as many slices. A host may stand still for a window, but not for five in a row.
 #[apply(trial)]
 fn the_vcpu_that_boots_the_guest_has_its_turns_like_the_others() {
-    let window = if nested() { config().window } else { ms(40) };
-    let short = config().cpus(config().cpus[..1].to_vec()).vcpus(8).form("none", false);
-    let short = short.warmup(ms(1)).window(window);
+    let short = config()
+        .cpus(config().cpus[..1].to_vec())
+        .vcpus(8)
+        .form("none", false)
+        .warmup(ms(1))
+        .window(if nested() { config().window } else { ms(40) });
     let mut seen = Vec::new();
     for _ in 0..5 {
         let outcome = done(&short);

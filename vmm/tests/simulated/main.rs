@@ -245,8 +245,11 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
     // Some milliseconds after the start it is off for a second, and again as soon as it is back: in the margin it has too little
     // CPU time to be called stuck.
     let starving = deschedule(Target::Random, HowOften::PerSecond(100.0), Duration::from_secs(1), None);
-    let config = simulated("ivybridge-ex-4s", 1, 1).workload("selftest-hang").form("tas", false);
-    let config = config.deschedule(starving).window(Duration::from_secs(2));
+    let config = simulated("ivybridge-ex-4s", 1, 1)
+        .workload("selftest-hang")
+        .form("tas", false)
+        .deschedule(starving)
+        .window(Duration::from_secs(2));
     match within(Duration::from_secs(120), &config) {
         Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
         other => panic!("{other:?}"),
@@ -286,8 +289,15 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
             long_hold_ns: 3000,
             ..Shape::default()
         };
-        let config = small().vcpus(1).workload("mixed").form(lock, pv).shape(mix).lock_count(3);
-        let config = config.hold(us(1)).think(us(1)).window(Duration::from_secs(60));
+        let config = small()
+            .workload("mixed")
+            .form(lock, pv)
+            .shape(mix)
+            .lock_count(3)
+            .vcpus(1)
+            .hold(us(1))
+            .think(us(1))
+            .window(Duration::from_secs(60));
         let counts = |outcome: &Outcome| {
             let events = outcome.lock_events.clone();
             (outcome.acquisitions(), outcome.lost_updates, events, count(&outcome.wait), count(&outcome.hold))
@@ -304,8 +314,11 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
 fn vcpus_with_equally_long_ways_do_not_keep_in_step() {
     // A vCPU that maps and unmaps took the semaphore again before the one that it had woken came for it, forever, and
     // the others never got as far as to be ready.
-    let config = simulated("nehalem-2s", 16, 1).workload("fault-map-touch").lock("speculative-2018");
-    let config = config.memory_bytes(64 << 20).hold(us(0)).think(us(0)).slice(us(1000)).warmup(us(1000));
+    let config = simulated("nehalem-2s", 16, 1)
+        .workload("fault-map-touch")
+        .lock("speculative-2018")
+        .memory_bytes(64 << 20);
+    let config = config.hold(us(0)).think(us(0)).slice(us(1000)).warmup(us(1000));
     for seed in 1..4 {
         let outcome = done(&config.clone().seed(seed));
         assert!(outcome.window >= us(1000), "seed {seed}: {:?}", outcome.window);
@@ -320,10 +333,17 @@ fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     let guest = &mut slow.costs.guest;
     (guest.exit_ps, guest.kick_ps, guest.wake_ps) = (100 * us_in_ps, 20 * us_in_ps, 50 * us_in_ps);
     (guest.scatter_permille, guest.idle) = (0, Vec::new());
-    let config = config.engine(Engine::Sim(Arc::new(slow))).workload("hand-off").form("none", false);
     // No vCPU is still on the way to sleep when the token comes.
-    let config = config.hold(us(500)).slice(us(20_000)).warmup(us(2_000)).window(us(62_000));
-    let outcome = done(&config);
+    let outcome = done(
+        &config
+            .engine(Engine::Sim(Arc::new(slow)))
+            .workload("hand-off")
+            .form("none", false)
+            .hold(us(500))
+            .slice(us(20_000))
+            .warmup(us(2_000))
+            .window(us(62_000)),
+    );
     // The work, half of an exit, the kick, and the way out of the sleep.
     let expected = outcome.window.as_secs_f64() / 620e-6;
     let counted = outcome.acquisitions() as f64;

@@ -53,8 +53,13 @@ fn a_machine_says_where_vcpus_wake_up() {
 
 /// Test-and-set by 8 vCPUs on 4 pCPUs, sections of 20 us, and slices that may be 5 us longer.
 fn sections_of_20_us() -> Run {
-    let run = simulated("skylake-8s", 4, 2).form("tas", false).slice(us(200)).grace(us(5));
-    run.hold(us(20)).think(us(20)).window(us(60_000))
+    simulated("skylake-8s", 4, 2)
+        .form("tas", false)
+        .hold(us(20))
+        .think(us(20))
+        .slice(us(200))
+        .grace(us(5))
+        .window(us(60_000))
 }
 
 fn graces(run: &Run) -> Graces {

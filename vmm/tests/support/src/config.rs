@@ -25,8 +25,14 @@ pub const fn ms(milliseconds: u64) -> Duration {
 /// One lock for a tenth of a second on an engine, under four vCPUs for each of at most two pCPUs.
 pub fn on(engine: Engine) -> Run {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
-    let run = Run::default().engine(engine).vcpus(4 * cpus.len() as u32).cpus(cpus).pv(true);
-    run.memory_bytes(0).warmup(ms(10)).window(ms(100))
+    Run::default()
+        .engine(engine)
+        .vcpus(4 * cpus.len() as u32)
+        .cpus(cpus)
+        .pv(true)
+        .memory_bytes(0)
+        .warmup(Duration::from_millis(10))
+        .window(Duration::from_millis(100))
 }
 
 /// A run on KVM whose vCPUs sleep and wake by doorbells.
@@ -36,20 +42,25 @@ pub fn config() -> Run {
         .pv_backend(PvBackend::Vmm)
         .memory_bytes(64 << 20)
         // An emulator needs five times as long as others.
-        .window(ms(if nested() { 500 } else { 100 }))
+        .window(Duration::from_millis(if nested() { 500 } else { 100 }))
 }
 
 /// A millisecond on a simulated machine, under `ratio` vCPUs for each of `cpus` pCPUs.
 pub fn simulated(name: &str, cpus: u32, ratio: u32) -> Run {
     let machine = presets().iter().find(|preset| preset.name == name).expect("it is built in").machine();
     let work_rate = machine.work_rate();
-    let run = on(Engine::Sim(Arc::new(machine))).work_rate(work_rate).cpus((0..cpus).collect());
-    run.vcpus(cpus * ratio).slice(us(200)).warmup(us(50)).window(ms(1))
+    on(Engine::Sim(Arc::new(machine)))
+        .work_rate(work_rate)
+        .cpus((0..cpus).collect())
+        .vcpus(cpus * ratio)
+        .slice(Duration::from_micros(200))
+        .warmup(Duration::from_micros(50))
+        .window(Duration::from_millis(1))
 }
 
 /// Long sections, so that a holder is found at the first look or the second.
 pub fn mostly_holding() -> Run {
-    config().lock("tas").pv(false).hold(us(50)).think(us(1))
+    config().lock("tas").pv(false).hold(Duration::from_micros(50)).think(Duration::from_micros(1))
 }
 
 /// Descheduling on purpose for `length`, anywhere or `at` a point.
