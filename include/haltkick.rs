@@ -32,55 +32,116 @@ pub unsafe trait RawLock: Sync + Sized {
     unsafe fn unlock(&self);
 }
 
-mod symbols {
-    unsafe extern "C" {
-        pub fn hk_cpu() -> u32;
-        pub fn hk_cpus() -> u32;
-        pub fn hk_locks() -> u32;
-        pub fn hk_waits();
-        pub fn hk_now() -> u64;
-        pub fn hk_ticks(nanoseconds: u64) -> u64;
-        pub fn hk_spin_threshold() -> u64;
-        pub fn hk_spin_rounds() -> u32;
-        pub fn hk_wait(byte: *const u8, value: u8);
-        pub fn hk_wait_u32(word: *const u32, value: u32);
-        pub fn hk_kick(cpu: u32);
-        pub fn hk_is_preempted(cpu: u32) -> u32;
-        pub fn hk_yield_to(cpu: u32);
-        pub fn hk_yield_count(cpu: u32) -> u64;
-        pub fn hk_parameter() -> u32;
-        pub fn hk_slice_left() -> u64;
-        pub fn hk_slice_margin() -> u64;
-        pub fn hk_announce(state: u32);
-        pub fn hk_fail(text: *const core::ffi::c_char) -> !;
-    }
+/// Activity of a vCPU, for Haltkick's account of preemptions by activity.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum State {
+    /// It has released a lock, and is about to kick.
+    Other = 0,
+    /// It waits for a lock.
+    Waiter = 2,
+    /// It waits, and is the next.
+    Head = 3,
+}
+
+// SAFETY: the contract: a lock may call each that is `safe` at any time, with any argument.
+unsafe extern "C" {
+    /// The clock, in ticks.
+    #[link_name = "hk_now"]
+    pub safe fn now() -> u64;
+    /// Converts nanoseconds to ticks.
+    #[link_name = "hk_ticks"]
+    pub safe fn ticks(nanoseconds: u64) -> u64;
+    /// How many ticks a waiter of a paravirtual form is to spin before it sleeps.
+    #[link_name = "hk_spin_threshold"]
+    pub safe fn spin_threshold() -> u64;
+    /// The number that `--lock-parameter` gives, 0 without.
+    #[link_name = "hk_parameter"]
+    pub safe fn parameter() -> u32;
+    /// Tells Haltkick what the vCPU does.
+    #[link_name = "hk_announce"]
+    pub safe fn announce(state: State);
+
+    safe fn hk_cpu() -> u32;
+    safe fn hk_cpus() -> u32;
+    safe fn hk_locks() -> u32;
+    safe fn hk_waits();
+    safe fn hk_kick(cpu: u32);
+    safe fn hk_is_preempted(cpu: u32) -> u32;
+    safe fn hk_yield_to(cpu: u32);
+    safe fn hk_yield_count(cpu: u32) -> u64;
+    fn hk_wait(byte: *const u8, value: u8);
+    fn hk_wait_u32(word: *const u32, value: u32);
+    fn hk_fail(text: *const core::ffi::c_char) -> !;
 }
 
 /// Ends the run with exit code 5, because the lock has found a fault of its own; the text is printed.
 pub fn fail(text: &core::ffi::CStr) -> ! {
-    // SAFETY: the contract, and the text ends with a zero byte.
-    unsafe { symbols::hk_fail(text.as_ptr()) }
+    // SAFETY: the text ends with a zero byte.
+    unsafe { hk_fail(text.as_ptr()) }
 }
 
 /// Number of the calling vCPU: `smp_processor_id`.
 #[inline]
 pub fn cpu() -> usize {
-    // SAFETY: the contract: it may be called at any time, here and below.
-    unsafe { symbols::hk_cpu() as usize }
+    hk_cpu() as usize
 }
 
 /// Number of vCPUs.
 #[inline]
 pub fn cpus() -> usize {
-    // SAFETY: as above.
-    unsafe { symbols::hk_cpus() as usize }
+    hk_cpus() as usize
 }
 
 /// Number of locks.
 #[inline]
 pub fn locks() -> usize {
+    hk_locks() as usize
+}
+
+/// One round of a spin loop: `cpu_relax`.
+#[inline(always)]
+pub fn pause() {
+    hk_waits();
+    core::hint::spin_loop();
+}
+
+/// `pv_wait`: sleeps while the byte has the value; may return for no reason.
+#[inline]
+pub fn wait(byte: &core::sync::atomic::AtomicU8, value: u8) {
+    // SAFETY: a reference can be read.
+    unsafe { hk_wait(byte.as_ptr(), value) }
+}
+
+/// [`wait`] for a word of four bytes.
+#[inline]
+pub fn wait_u32(word: &core::sync::atomic::AtomicU32, value: u32) {
     // SAFETY: as above.
-    unsafe { symbols::hk_locks() as usize }
+    unsafe { hk_wait_u32(word.as_ptr(), value) }
+}
+
+/// `pv_kick`: ends the sleep of vCPU `cpu`; latched if it does not sleep.
+#[inline]
+pub fn kick(cpu: usize) {
+    hk_kick(cpu as u32);
+}
+
+/// `vcpu_is_preempted`: whether the host has probably taken vCPU `cpu` off its pCPU.
+#[inline]
+pub fn is_preempted(cpu: usize) -> bool {
+    hk_is_preempted(cpu as u32) != 0
+}
+
+/// Gives the rest of the slice to a vCPU, or to the next one.
+#[inline]
+pub fn yield_to(cpu: Option<usize>) {
+    hk_yield_to(cpu.map_or(u32::MAX, |cpu| cpu as u32));
+}
+
+/// How often vCPU `cpu` went off and on its pCPU, so far as the host says.
+#[inline]
+pub fn yield_count(cpu: usize) -> u64 {
+    hk_yield_count(cpu as u32)
 }
 
 /// Passes a point, such as `haltkick_point!("tail_published")`, at which `--deschedule at=tail-published` takes the vCPU off.
@@ -97,102 +158,6 @@ macro_rules! haltkick_point {
             hk_at_point(number);
         }
     }};
-}
-
-/// One round of a spin loop: `cpu_relax`.
-#[inline(always)]
-pub fn pause() {
-    // SAFETY: as above.
-    unsafe { symbols::hk_waits() };
-    core::hint::spin_loop();
-}
-
-/// The clock, in ticks.
-#[inline]
-pub fn now() -> u64 {
-    // SAFETY: as above.
-    unsafe { symbols::hk_now() }
-}
-
-/// Converts nanoseconds to ticks.
-#[inline]
-pub fn ticks(nanoseconds: u64) -> u64 {
-    // SAFETY: as above.
-    unsafe { symbols::hk_ticks(nanoseconds) }
-}
-
-/// How many ticks a waiter of a paravirtual form is to spin before it sleeps.
-#[inline]
-pub fn spin_threshold() -> u64 {
-    // SAFETY: as above.
-    unsafe { symbols::hk_spin_threshold() }
-}
-
-/// `pv_wait`: sleeps while the byte has the value; may return for no reason.
-#[inline]
-pub fn wait(byte: &core::sync::atomic::AtomicU8, value: u8) {
-    // SAFETY: a reference can be read.
-    unsafe { symbols::hk_wait(byte.as_ptr(), value) }
-}
-
-/// [`wait`] for a word of four bytes.
-#[inline]
-pub fn wait_u32(word: &core::sync::atomic::AtomicU32, value: u32) {
-    // SAFETY: as above.
-    unsafe { symbols::hk_wait_u32(word.as_ptr(), value) }
-}
-
-/// `pv_kick`: ends the sleep of vCPU `cpu`; latched if it does not sleep.
-#[inline]
-pub fn kick(cpu: usize) {
-    // SAFETY: as above.
-    unsafe { symbols::hk_kick(cpu as u32) }
-}
-
-/// `vcpu_is_preempted`: whether the host has probably taken vCPU `cpu` off its pCPU.
-#[inline]
-pub fn is_preempted(cpu: usize) -> bool {
-    // SAFETY: as above.
-    unsafe { symbols::hk_is_preempted(cpu as u32) != 0 }
-}
-
-/// Gives the rest of the slice to a vCPU, or to the next one.
-#[inline]
-pub fn yield_to(cpu: Option<usize>) {
-    // SAFETY: as above.
-    unsafe { symbols::hk_yield_to(cpu.map_or(u32::MAX, |cpu| cpu as u32)) }
-}
-
-/// How often vCPU `cpu` went off and on its pCPU, so far as the host says.
-#[inline]
-pub fn yield_count(cpu: usize) -> u64 {
-    // SAFETY: as above.
-    unsafe { symbols::hk_yield_count(cpu as u32) }
-}
-
-/// The number that `--lock-parameter` gives, 0 without.
-#[inline]
-pub fn parameter() -> u32 {
-    // SAFETY: as above.
-    unsafe { symbols::hk_parameter() }
-}
-
-/// Activity of a vCPU, for Haltkick's account of preemptions by activity.
-#[derive(Clone, Copy)]
-pub enum State {
-    /// It has released a lock, and is about to kick.
-    Other = 0,
-    /// It waits for a lock.
-    Waiter = 2,
-    /// It waits, and is the next.
-    Head = 3,
-}
-
-/// Tells Haltkick what the vCPU does.
-#[inline]
-pub fn announce(state: State) {
-    // SAFETY: as above.
-    unsafe { symbols::hk_announce(state as u32) }
 }
 
 /// Makes the object's functions of a type: `haltkick_lock!(MyLock)` for the native form, `haltkick_lock!(pv MyLock)` for the

@@ -48,6 +48,7 @@ mod tests {
 
     #[test]
     fn every_bucket_holds_its_lower_bound_and_a_sixteenth_more_at_most() {
+        assert_eq!(histogram_bucket(u64::MAX), HISTOGRAM_BUCKETS - 1);
         for bucket in 1..HISTOGRAM_BUCKETS {
             let [low, high] = [bucket - 1, bucket].map(histogram_lower_bound);
             assert_eq!([low, high - 1, high].map(histogram_bucket), [bucket - 1, bucket - 1, bucket]);

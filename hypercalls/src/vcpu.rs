@@ -253,20 +253,7 @@ pub struct VcpuArea {
     pub work: WorkProbes,
     /// Guest-written.
     pub results: Results,
-    _colour: Padding<{ 128 * (1 - VCPU_LINES % 2) }>,
 }
-
-/// Pairs of lines in a [`VcpuArea`] without its colour.
-const VCPU_LINES: usize = {
-    use core::mem::size_of;
-    let host = size_of::<StealTime>() + size_of::<HostLine>() + size_of::<Identity>();
-    let guest = size_of::<Activity>()
-        + size_of::<Invalidation>()
-        + size_of::<HintSamples>()
-        + size_of::<Report>()
-        + size_of::<WorkProbes>();
-    (host + guest + size_of::<Results>()) / 128
-};
 
 /// One critical section of a trace: a ring per vCPU, guest-written, read by the VMM when the guest has stopped.
 #[repr(C)]

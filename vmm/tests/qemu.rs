@@ -134,13 +134,9 @@ fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerat
 }
 
 #[apply(trial)]
-fn a_section_without_a_lock_violates_exclusion() {
+fn a_missing_lock_and_a_request_to_stop_end_the_run() {
     // How long it takes until two meet in a section depends on the host.
     violates_exclusion(&config().workload("selftest-exclusion").window(Duration::from_secs(2)));
-}
-
-#[apply(trial)]
-fn a_request_to_stop_ends_the_run() {
     let ended = start_stoppable(&config().window(Duration::from_secs(600)), &AtomicBool::new(true));
     assert!(matches!(ended, Err(RunError::Interrupted)), "{ended:?}");
 }

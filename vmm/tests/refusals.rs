@@ -120,18 +120,15 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 #[test]
 fn a_point_beyond_the_64th_is_refused() {
     let mut image = Image::embedded();
-    let point = image.points[0].clone();
     let lock = image.locks.iter().find(|lock| lock.has_points() && lock.has_paravirt()).unwrap().name.clone();
-    while image.points.len() < 65 {
-        let mut another = point.clone();
-        another.name = format!("point{}", image.points.len());
-        image.points.push(another);
-    }
-    let at = |index: usize| {
-        let (often, length) = (HowOften::Probability(0.5), ms(1));
-        let point = Some(image.points[index].name.as_str());
-        base().lock(lock.clone()).deschedule(deschedule(Target::Random, often, length, point))
+    let point = image.points[0].clone();
+    image.points.resize(65, point);
+    image.points[63].name = "last-bit".into();
+    image.points[64].name = "without-a-bit".into();
+    let at = |name| {
+        let stop = deschedule(Target::Random, HowOften::Probability(0.5), ms(1), Some(name));
+        base().lock(lock.clone()).deschedule(stop)
     };
-    check_guests(&at(63), &image).expect("it has a bit");
-    support::refused(check_guests(&at(64), &image), "first 64");
+    check_guests(&at("last-bit"), &image).expect("it has a bit");
+    support::refused(check_guests(&at("without-a-bit"), &image), "first 64");
 }

@@ -43,12 +43,8 @@ fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
 }
 
 #[apply(trial)]
-fn a_panic_and_an_exception_are_reported_with_their_place() {
+fn a_guest_that_dies_hangs_or_does_not_exclude_is_found() {
     dies_with_its_place(&config().window(PATIENCE));
-}
-
-#[apply(trial)]
-fn a_hang_ends_and_a_section_without_a_lock_is_found() {
     for sched in [Sched::Vmm, Sched::Host] {
         let hang = config().workload("selftest-hang").sched(sched);
         let ended = start(&hang.watchdog(ms(300)).window(PATIENCE));

@@ -32,8 +32,9 @@ struct Entry {
     /// Except these.
     #[serde(default)]
     but: Vec<String>,
-    /// Text of the failure, where only failures with it are known.
-    told: Option<String>,
+    /// Text of the failures that are known.
+    #[serde(default)]
+    told: String,
     reason: String,
 }
 
@@ -124,10 +125,8 @@ impl Flakes {
 
     /// The reason for which a test is known to be flaky, if all of its failures are known.
     fn reason(&self, test: &Test) -> Option<&str> {
-        let knows = |flake: &&Entry| {
-            let told = |failure: &String| flake.told.as_ref().is_none_or(|told| failure.contains(told));
-            flake.is_of(&test.name) && test.failures.iter().all(told)
-        };
+        let is_known = |flake: &Entry| test.failures.iter().all(|failure| failure.contains(&flake.told));
+        let knows = |flake: &&Entry| flake.is_of(&test.name) && is_known(flake);
         self.flaky.iter().find(knows).map(|flake| flake.reason.as_str())
     }
 }

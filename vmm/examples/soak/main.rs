@@ -14,7 +14,6 @@ mod resources;
 
 use std::process::ExitCode;
 
-use case::Kind;
 use plant::{PLANTS, Plant};
 
 const USAGE: &str =
@@ -24,13 +23,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["runs", kind, number, ref plant @ ..] => Kind::named(kind)
-            .zip(number.parse().ok())
-            .map(|(kind, number)| life::live(kind, number, plant.first().copied().and_then(Plant::named))),
-        ["case", number] => number.parse().ok().map(|number| life::one(Kind::Soak, number)),
-        ["attack", number] => number.parse().ok().map(|number| life::one(Kind::Attack, number)),
+        ["runs", kind @ ("soak" | "attacks"), number, ref plant @ ..] => {
+            let plant = plant.first().copied().and_then(Plant::named);
+            number.parse().ok().map(|number| life::live(kind, number, plant))
+        }
+        ["case", number] => number.parse().ok().map(|number| life::one("soak", number)),
+        ["attack", number] => number.parse().ok().map(|number| life::one("attacks", number)),
         ["plants"] => {
-            PLANTS.iter().for_each(|it| println!("{}\t{}\t{}", it.name, it.kind.name(), it.says));
+            PLANTS.iter().for_each(|it| println!("{}\t{}\t{}", it.name, it.kind, it.says));
             Some(ExitCode::SUCCESS)
         }
         _ => None,

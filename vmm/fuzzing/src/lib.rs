@@ -27,11 +27,6 @@ pub struct Target {
     pub execute: fn(&[u8]),
 }
 
-/// No inputs to begin with.
-pub fn no_seeds() -> Vec<Vec<u8>> {
-    Vec::new()
-}
-
 fn given(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
@@ -69,7 +64,7 @@ impl Target {
 
     /// Input `number` of `seed`: any bytes, or a seed that was changed.
     fn input(&self, seeds: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
-        let mut random = Random::stream(seed, number);
+        let mut random = Random(Random(seed).draw() ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         let any = |random: &mut Random, most: u64| -> Vec<u8> {
             let length = random.draw() % (most + 1);
             (0..length).map(|_| random.draw() as u8).collect()
@@ -100,11 +95,6 @@ impl Target {
 pub struct Random(pub u64);
 
 impl Random {
-    /// One of many sequences of `seed`.
-    fn stream(seed: u64, stream: u64) -> Self {
-        Self(Self(seed).draw() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
     /// The next number, uniform in all of 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -181,7 +171,7 @@ mod tests {
     #[test]
     fn inputs_are_seeds_that_were_changed_and_now_and_then_anything() {
         let seeds = vec![vec![b'x'; 100], vec![b'y'; 100]];
-        let target = Target { name: "itself", most_bytes: 16, seeds: no_seeds, execute: |_| () };
+        let target = Target { name: "itself", most_bytes: 16, seeds: Vec::new, execute: |_| () };
         let inputs_of = |seed| (0..1000).map(|number| target.input(&seeds, seed, number)).collect::<Vec<_>>();
         let inputs = inputs_of(1);
         assert!(inputs == inputs_of(1) && inputs != inputs_of(2), "they depend on the seed alone");

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::{Target, given};
+use crate::Target;
 
-/// Length of the shorter inputs where HALTKICK_FUZZ_KIB names none.
-const KIB: u64 = 16;
+/// Length of the shorter inputs.
+const BYTES: usize = 16 << 10;
 /// How many times as long the longer ones are.
 const LONGER: usize = 4;
 /// Most time for the longer input, in times of the shorter one. Linear is 4, quadratic 16.
@@ -14,19 +14,18 @@ const MOST: u32 = 9;
 /// A shorter time is no measure.
 const LEAST: Duration = Duration::from_millis(50);
 /// Bytes of which a long input consists.
-const BYTES: &[u8] = b"[{(\"'a0,.=#- \n\\";
+const BEHIND: &[u8] = b"[{(\"'a0,.=#- \n\\";
 /// Lines of a seed that are tried alone.
 const LINES: usize = 16;
 
 impl Target {
-    /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. HALTKICK_FUZZ_KIB says
-    /// how long the shorter ones are, of which the longer ones are four times. Panics where time grows faster than length.
+    /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. Panics where
+    /// time grows faster than length.
     pub fn grow(&self) {
-        let bytes = given("HALTKICK_FUZZ_KIB").unwrap_or(KIB) as usize * 1024;
         let mut shapes = 0;
         for (number, seed) in (self.seeds)().iter().enumerate().filter(|(_, seed)| seed.len() > 8) {
             for (what, [start, repeated]) in shapes_of(seed) {
-                let took = [bytes, bytes * LONGER].map(|length| {
+                let took = [BYTES, BYTES * LONGER].map(|length| {
                     let mut input = start.to_vec();
                     input.extend(repeated.iter().cycle().take(length));
                     cpu_time_of(|| (self.execute)(&input))
@@ -34,7 +33,7 @@ impl Target {
                 let most = took[0].max(LEAST) * MOST;
                 assert!(
                     took[1] <= most,
-                    "{}: seed {number}, {what}: {bytes} bytes take {:?}, {LONGER} times as many {:?}",
+                    "{}: seed {number}, {what}: {BYTES} bytes take {:?}, {LONGER} times as many {:?}",
                     self.name,
                     took[0],
                     took[1]
@@ -42,7 +41,7 @@ impl Target {
                 shapes += 1;
             }
         }
-        println!("{}: {shapes} shapes of {bytes} and of {} bytes", self.name, bytes * LONGER);
+        println!("{}: {shapes} shapes of {BYTES} and of {} bytes", self.name, BYTES * LONGER);
     }
 }
 
@@ -52,10 +51,10 @@ fn shapes_of(seed: &[u8]) -> impl Iterator<Item = (String, [&[u8]; 2])> {
     let lines = seed.split_inclusive(|byte| *byte == b'\n').filter(|line| line.len() > 1).take(LINES);
     let line = |line| (format!("{:?} again and again", String::from_utf8_lossy(line)), [&seed[..0], line]);
     let behind = move |byte: usize| {
-        (format!("half of it and {:?}", char::from(BYTES[byte])), [half, &BYTES[byte..=byte]])
+        (format!("half of it and {:?}", char::from(BEHIND[byte])), [half, &BEHIND[byte..=byte]])
     };
     let whole = ("all of it again and again".to_owned(), [&seed[..0], seed]);
-    std::iter::once(whole).chain(lines.map(line)).chain((0..BYTES.len()).map(behind))
+    std::iter::once(whole).chain(lines.map(line)).chain((0..BEHIND.len()).map(behind))
 }
 
 /// CPU time of this thread alone, which other work does not lengthen.

@@ -275,11 +275,11 @@ pub(crate) fn forbids_stealing(memory: &Memory, lock: u32, locks: u32) -> bool {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
-    use haltkick_fuzzing::{Script, Target, no_seeds};
+    use haltkick_fuzzing::{Script, Target};
 
     use super::*;
 
-    pub(crate) const TARGET: Target = Target { name: "explain", most_bytes: 512, seeds: no_seeds, execute };
+    pub(crate) const TARGET: Target = Target { name: "explain", most_bytes: 512, seeds: Vec::new, execute };
 
     const IMAGE: u64 = 0x40_0000;
     const IMAGE_BYTES: u64 = 0x3000;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use haltkick_fuzzing::{Script, Target, edited, no_seeds};
+use haltkick_fuzzing::{Script, Target, edited};
 use haltkick_hypercalls::{IMPORTS_SECTION, LOCKS_SECTION, MAX_VCPUS};
 use object::{Object as _, ObjectSection as _};
 
@@ -16,7 +16,7 @@ use crate::host::error::RunError;
 use crate::host::text::printable;
 
 const fn target(name: &'static str, most_bytes: u64, execute: fn(&[u8])) -> Target {
-    Target { name, most_bytes, seeds: no_seeds, execute }
+    Target { name, most_bytes, seeds: Vec::new, execute }
 }
 
 /// The embedded image with edits in the headers of file and segments, in its tables, in the headers of sections, or anywhere.

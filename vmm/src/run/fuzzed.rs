@@ -1,6 +1,6 @@
 //! Fuzz target: arbitrary guest writes, and the losses, reports, clocks and outcome that the VMM makes of them.
 
-use haltkick_fuzzing::{Script, Target, no_seeds};
+use haltkick_fuzzing::{Script, Target};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::guest::reports;
@@ -15,7 +15,7 @@ use crate::sched::loss::Losses;
 use crate::sched::tests::image;
 use crate::sched::window::WindowTimes;
 
-pub(crate) const TARGET: Target = Target { name: "shared", most_bytes: 512, seeds: no_seeds, execute };
+pub(crate) const TARGET: Target = Target { name: "shared", most_bytes: 512, seeds: Vec::new, execute };
 
 const VCPUS: u32 = 4;
 const LOCKS: u32 = 2;

@@ -212,12 +212,12 @@ impl SwitchBooks {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
-    use haltkick_fuzzing::{Script, Target, no_seeds};
+    use haltkick_fuzzing::{Script, Target};
 
     use super::*;
     use crate::host::clock::{Moment, TscRate};
 
-    pub(crate) const TARGET: Target = Target { name: "switches", most_bytes: 1024, seeds: no_seeds, execute };
+    pub(crate) const TARGET: Target = Target { name: "switches", most_bytes: 1024, seeds: Vec::new, execute };
 
     const VCPUS: u32 = 4;
     const LOCKS: u32 = 2;

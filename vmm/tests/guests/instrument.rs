@@ -116,13 +116,6 @@ fn only_workloads_of_known_work_have_an_ideal() {
 }
 
 #[apply(trial)]
-fn the_instruments_costs_are_told() {
-    let costs = done(&config().vcpus(1)).costs;
-    let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
-    assert!(all.iter().all(Option::is_some), "{costs:?}");
-}
-
-#[apply(trial)]
 fn sections_of_every_shape_exclude() {
     let plain = Shape::default;
     for shape in [

@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;
-use support::{Settings, apply, config, done, each, event, exits, forms, start, start_until, trial};
+use support::{Settings, apply, config, done, each, event, exits, forms, start_until, trial};
 
 #[apply(trial)]
 fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
@@ -70,17 +70,17 @@ fn unpatched_sites_serve_every_form_as_patched_ones_do() {
 }
 
 #[apply(trial)]
-fn a_run_tells_what_an_uncontended_pair_costs_in_every_form() {
-    let costs = |lock: &str, patch| {
-        let config = config().vcpus(1).form(lock, false).patch(patch);
-        start(&config).map(|outcome| (outcome.pair_ticks, outcome.calls))
-    };
-    let (ticks, calls) = costs("qspinlock", true).unwrap();
+fn a_run_tells_what_pairs_of_every_form_and_instruments_cost() {
+    let [patched, unpatched] =
+        [true, false].map(|patch| done(&config().vcpus(1).form("qspinlock", false).patch(patch)));
+    let (ticks, costs) = (patched.pair_ticks, patched.costs);
     let all = [ticks.compiled_in, ticks.through_table, ticks.patched];
     assert!(all.iter().all(Option::is_some), "{ticks:?}");
-    let bytes = calls.map(|calls| (calls.lock_bytes, calls.cpu_bytes));
+    let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
+    assert!(all.iter().all(Option::is_some), "{costs:?}");
+    let bytes = patched.calls.map(|calls| (calls.lock_bytes, calls.cpu_bytes));
     // One word; four nodes and a line of its own for each vCPU, and its part of the table of sleeping heads.
     assert_eq!(bytes, Some((4, 192)));
-    let (ticks, _) = costs("qspinlock", false).unwrap();
+    let ticks = unpatched.pair_ticks;
     assert!(ticks.patched.is_none() && ticks.through_table.is_some(), "{ticks:?}");
 }

@@ -29,7 +29,7 @@ fn with_faults(workload: &str, lock: &str) -> Run {
 
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
 #[apply(trial)]
-fn few_writers_and_many_readers_are_served_under_every_scheme() {
+fn few_writers_and_many_readers_are_served_with_little_memory_too() {
     for lock in ["mmap-sem", "speculative", "per-vma"] {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
         // The window doubles where an emulated machine stands still in it.
@@ -38,13 +38,10 @@ fn few_writers_and_many_readers_are_served_under_every_scheme() {
         let (faults, faulted_in) = (event(&outcome, "pgfault"), outcome.acquisitions());
         assert!(faulted_in > 0 && faulted_in <= faults, "{lock}: {faulted_in} of {faults}");
     }
-}
-
-#[apply(trial)]
-fn exhausted_memory_is_counted_by_name_and_the_run_continues() {
+    // Memory that is exhausted is counted by name, and the run continues.
     let outcome = done(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20));
-    assert!(event(&outcome, "mm_out_of_memory") > 0, "2 MiB were enough");
-    assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
+    let [exhausted, faults] = ["mm_out_of_memory", "pgfault"].map(|name| event(&outcome, name));
+    assert!(exhausted > 0 && faults > 0, "{exhausted} times in {faults} faults 2 MiB were not enough");
 }
 
 #[apply(trial)]

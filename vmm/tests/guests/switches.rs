@@ -45,10 +45,6 @@ fn without_attribution_nobody_guesses_what_a_vcpu_was_doing(sched: Sched) {
     assert!(sched == Sched::Host || outcome.vcpus.iter().any(is_preempted), "nobody was preempted");
 }
 
-fn host() -> Run {
-    config().sched(Sched::Host)
-}
-
 /// Runs until no report gets lost, which on a machine that is stopped for a while some do.
 fn reported(config: &Run) -> Outcome {
     for _ in 0..10 {
@@ -67,7 +63,7 @@ fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
         let vcpus = config().guests[0].vcpus * 2;
         let window = config().window * 3;
-        let config = host().vcpus(vcpus).pv(pv).lock(lock).window(window);
+        let config = config().sched(Sched::Host).vcpus(vcpus).pv(pv).lock(lock).window(window);
         // A thread reads its count a moment after the window has begun and before it has ended. On a host that stops for a
         // while in one of these moments the thread is preempted there, so one run of several has to agree.
         let seen: Vec<_> =
@@ -100,7 +96,7 @@ fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
     bpf_can_report_switches().or_else(skip)?;
     // Every vCPU always wants to run: one without a pCPU is off, and as many as there are pCPUs are on.
     let window = config().window * 4;
-    let config = host().workload("compute").form("none", false).window(window);
+    let config = config().sched(Sched::Host).workload("compute").form("none", false).window(window);
     let outcome = reported(&config);
     let off = outcome.preempted_ns.expect("nothing is known of the time off");
     let (vcpus, pcpus) = (u64::from(config.guests[0].vcpus), config.cpus.len() as u64);

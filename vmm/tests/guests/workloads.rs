@@ -50,20 +50,17 @@ fn tasks_of_a_folding_guest_exclude_and_end() {
 }
 
 #[apply(trial)]
-fn nobody_passes_a_barrier_before_all_have_come() {
-    let outcome = done(&drained("barrier", "none", false));
-    let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
+fn barriers_and_calls_to_all_wait_for_all() {
+    let [barriers, calls] = [("barrier", "barrier"), ("call-all", "call")].map(|(workload, time)| {
+        let outcome = done(&drained(workload, "none", false));
+        assert_eq!(reported(&outcome, time), outcome.acquisitions(), "{workload}: a round without its time");
+        outcome
+    });
+    let counts = barriers.vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     // Each vCPU looks by itself whether the window is open: one round more or less at either end.
     assert!(most > 0 && most - least <= 2, "between {least} and {most} rounds");
-    assert_eq!(reported(&outcome, "barrier"), outcome.acquisitions(), "a round without its time");
-}
-
-#[apply(trial)]
-fn a_call_to_all_waits_for_all() {
-    let outcome = done(&drained("call-all", "none", false));
-    assert_eq!(reported(&outcome, "call"), outcome.acquisitions(), "a call without its time");
-    assert!(outcome.acquisitions() > 0, "no call came to its end");
+    assert!(calls.acquisitions() > 0, "no call came to its end");
 }
 
 /// Evidence for each lock that a slow path was interrupted; whether one lock then excludes and all come out again, the guest

@@ -25,90 +25,141 @@ fn refuses(object: &Path, expected: &[&str]) {
     }
 }
 
-/// As [`refuses`], of what gcc makes of a lock with something more.
-#[track_caller]
-fn says(name: &str, more: &str, flags: &[&str], expected: &[&str]) {
-    refuses(&text(name, &format!("{TAS}{more}"), flags), expected);
-}
+/// Words of the sources below. `DOING` is a try-lock that does something more, which the call keeps in the object.
+const WORDS: &str = r#"
+#define DOING(...) int hk_try_lock(struct lock *lock) { __VA_ARGS__; return lock->held; }
+#define ASM(text) DOING(__asm__ volatile(text))
+#define CHOOSE static int plain(void) { return 0; } static void *choose(void) { return plain; }
+#define INDIRECT __attribute__((ifunc("choose")))
+#define SET_UP(...) static int share; __VA_ARGS__ static void set_up(void) { share = 4; }
+"#;
 
-/// A lock with something more is linked.
-#[track_caller]
-fn links(name: &str, more: &str, flags: &[&str]) {
-    linked(&text(name, &format!("{TAS}{more}"), flags));
-}
-
-/// A try-lock that does something more, which the call keeps in the object.
-fn doing(what: &str) -> String {
-    format!("int hk_try_lock(struct lock *lock) {{ {what}; return lock->held; }}")
-}
-
-#[apply(trial)]
-fn an_undefined_symbol_is_named_with_the_nearest_that_exists() {
-    let more = format!("void hk_pauze(void);\n{}", doing("hk_pauze()"));
-    says("undefined", &more, &FLAGS, &["refers to hk_pauze", "did you mean hk_pause?", "hk_try_lock+0x"]);
-    let more = format!("int printf(const char *, ...);\n{}", doing("printf(\"locked\\n\")"));
-    says(
-        "printf",
-        &more,
-        &FLAGS,
-        &["refers to p", "which is not defined: include/haltkick.h has all that there is"],
-    );
-}
-
-#[apply(trial)]
-fn instructions_that_no_lock_may_have_are_named_with_their_place() {
-    for (name, instruction, said) in [
-        ("vector", "movaps %xmm1, %xmm2", "uses a vector or floating-point register"),
-        ("x87", "fld1; fstp %st", "vector or floating-point"),
-        ("hlt", "hlt", "privileged"),
-        ("cli", "cli", "privileged"),
-        ("out", "outb %al, %dx", "privileged"),
-        ("wrmsr", "wrmsr", "privileged"),
-        ("mwait", "mwait", "waits in the CPU"),
-        ("tpause", "tpause %eax", "waits in the CPU"),
-        ("xbegin", "xbegin 1f; 1:", "a transaction"),
-        ("syscall", "syscall", "system call"),
-        ("int80", "int $0x80", "system call"),
-        ("vmcall", "vmcall", "system call"),
-        ("segment", "movl %eax, %gs", "segment register"),
-        ("base", "wrgsbase %rax", "segment's base"),
-    ] {
-        let more = doing(&format!("__asm__ volatile(\"{instruction}\")"));
-        says(name, &more, &FLAGS, &[said, "at hk_try_lock+0x"]);
-    }
-    let scale =
-        "float hk_scale = 2;\nint hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }";
-    let without = ["-O2", "-ffreestanding", "-fno-pic", "-mno-red-zone"];
-    says("floating", scale, &without, &["at hk_try_lock+0x", "-mgeneral-regs-only"]);
+/// Sources behind [`TAS`]. A row has a name, the compiler's flags if they are not [`FLAGS`], what the refusal says, and indented lines.
+/// One that says nothing is linked.
+const SOURCES: &str = r#"
+undefined: refers to hk_pauze; did you mean hk_pause?; hk_try_lock+0x
+    void hk_pauze(void);
+    DOING(hk_pauze())
+printf: refers to p; which is not defined: include/haltkick.h has all that there is
+    int printf(const char *, ...);
+    DOING(printf("locked\n"))
+vector: uses a vector or floating-point register; at hk_try_lock+0x => ASM("movaps %xmm1, %xmm2")
+x87: vector or floating-point; at hk_try_lock+0x => ASM("fld1; fstp %st")
+hlt: privileged; at hk_try_lock+0x => ASM("hlt")
+cli: privileged; at hk_try_lock+0x => ASM("cli")
+out: privileged; at hk_try_lock+0x => ASM("outb %al, %dx")
+wrmsr: privileged; at hk_try_lock+0x => ASM("wrmsr")
+mwait: waits in the CPU; at hk_try_lock+0x => ASM("mwait")
+tpause: waits in the CPU; at hk_try_lock+0x => ASM("tpause %eax")
+xbegin: a transaction; at hk_try_lock+0x => ASM("xbegin 1f; 1:")
+syscall: system call; at hk_try_lock+0x => ASM("syscall")
+int80: system call; at hk_try_lock+0x => ASM("int $0x80")
+vmcall: system call; at hk_try_lock+0x => ASM("vmcall")
+segment: segment register; at hk_try_lock+0x => ASM("movl %eax, %gs")
+base: segment's base; at hk_try_lock+0x => ASM("wrgsbase %rax")
+floating -O2 -ffreestanding -fno-pic -mno-red-zone: at hk_try_lock+0x; -mgeneral-regs-only
+    float hk_scale = 2;
+    int hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }
+unused:
     // Code out of reach of the exported functions is not loaded, and may be anything.
-    let unused =
-        "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
-    links("unused", unused, &FLAGS);
+    __attribute__((section(".text.unused"))) void unused(void) { __asm__ volatile("hlt"); }
+no_length: privileged; at hk_try_lock+0x
     // Functions without a length are read, too.
-    let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
-    says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
+    __asm__(".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret");
+table:
     // Data between functions is no code.
-    let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
-    links("table", table, &FLAGS);
-}
+    __asm__(".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret");
+    __asm__(".type table,@object; .size table,2; table: .byte 6, 6");
+red_zone: below the stack pointer at hk_; -mno-red-zone => ASM("movl $0, -8(%rsp)")
+red_zone_of_frame -O0 -ffreestanding -mgeneral-regs-only -fno-pic: below the stack pointer at hk_; -mno-red-zone
+    // By the frame pointer, as compilers do in functions that call none.
+    DOING(volatile int kept = 1; (void)kept)
+frame -O0 -ffreestanding -mgeneral-regs-only -fno-pic -mno-red-zone: => DOING(volatile int kept = 1; (void)kept)
+frame_of_128 -O0 -ffreestanding -mgeneral-regs-only -fno-pic -mno-red-zone:
+    // 128 bytes are made by adding -128.
+    DOING(volatile char kept[128]; kept[0] = 1; (void)kept[0])
+pointer:
+    // RBP may be a pointer like any other.
+    DOING(__asm__ volatile("push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp" ::: "rax"))
+thread_local: thread-local; HK_PERCPU
+    static __thread int mine;
+    DOING(mine++)
+narrow: relocation of type 12; -fno-pic => ASM("movw $hk_cpus, %ax")
+much: takes more than 4096 KiB
+    static char much[5 << 20];
+    DOING(__atomic_fetch_add(&much[lock->held], 1, 0))
+per_vcpu: wants 5000 bytes per vCPU: 4096 are the most
+    struct node { char bytes[5000]; };
+    HK_PERCPU(struct node);
+    DOING(hk_percpu(0)->bytes[0]++)
+no_size: does not say how much: write HK_PERCPU
+    extern char hk_percpu_area[];
+    DOING(hk_percpu_area[0]++)
+large FLAGS -mcmodel=large -fpic: at hk_
+    extern int elsewhere;
+    int elsewhere;
+    DOING(elsewhere++)
+of_its_own FLAGS -Wno-attribute-alias: refers to mine, an indirect function; hk_init; (at
+    // Resolvers of any type, here and below.
+    CHOOSE
+    static int mine(void) INDIRECT;
+    DOING(mine())
+of_all FLAGS -Wno-attribute-alias: refers to mine, an indirect function; hk_init; (at
+    CHOOSE
+    int mine(void);
+    DOING(mine())
+    int mine(void) INDIRECT;
+in_a_table FLAGS -Wno-attribute-alias: refers to mine, an indirect function; hk_init; (at
+    CHOOSE
+    static int mine(void) INDIRECT;
+    static int (*const volatile table[])(void) = {mine};
+    DOING(table[0]())
+exported FLAGS -Wno-attribute-alias: has hk_try_lock, an indirect function; hk_init
+    CHOOSE
+    int hk_try_lock(struct lock *) INDIRECT;
+idle FLAGS -Wno-attribute-alias:
+    // Without a reference to it, it does no harm.
+    CHOOSE
+    int mine(void);
+    int mine(void) INDIRECT;
+late: has a constructor set_up (.init_array.65000); hk_init
+    SET_UP(__attribute__((constructor(65000))))
+    DOING(lock->held += share)
+by_hand: has a constructor set_up (.ctors); hk_init
+    SET_UP()
+    __attribute__((section(".ctors"), used)) static void (*const entry)(void) = set_up;
+    DOING(lock->held += share)
+early: has a constructor set_up (.preinit_array); hk_init
+    SET_UP()
+    __attribute__((section(".preinit_array"), used)) static void (*const entry)(void) = set_up;
+    DOING(lock->held += share)
+destructor:
+    SET_UP(__attribute__((destructor)))
+    DOING(lock->held += share)"#;
 
 #[apply(trial)]
-fn memory_below_the_stack_pointer_is_refused() {
-    let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
-    let said = ["below the stack pointer at hk_", "-mno-red-zone"];
-    says("red_zone", &more, &FLAGS, &said);
-    // By the frame pointer, as compilers do in functions that call none.
-    let kept = doing("volatile int kept = 1; (void)kept");
-    let unoptimized = ["-O0", "-ffreestanding", "-mgeneral-regs-only", "-fno-pic"];
-    says("red_zone_of_frame", &kept, &unoptimized, &said);
-    links("frame", &kept, &[&unoptimized[..], &["-mno-red-zone"]].concat());
-    // 128 bytes are made by adding -128; and RBP may be a pointer like any other.
-    let larger = doing("volatile char kept[128]; kept[0] = 1; (void)kept[0]");
-    links("frame_of_128", &larger, &[&unoptimized[..], &["-mno-red-zone"]].concat());
-    let pointer = doing(
-        "__asm__ volatile(\"push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp\" ::: \"rax\")",
-    );
-    links("pointer", &pointer, &FLAGS);
+fn what_has_no_place_in_the_guest_is_refused() {
+    let mut rows: Vec<(&str, String)> = vec![];
+    for line in SOURCES.lines().skip(1) {
+        match line.strip_prefix("    ") {
+            Some(more) => rows.last_mut().expect("a row has begun").1 += &format!("{more}\n"),
+            None => rows.push((line, String::new())),
+        }
+    }
+    for (row, more) in rows {
+        let (compiled, rest) = row.split_once(':').expect("a name ends with a colon");
+        let (said, first) = rest.split_once(" => ").unwrap_or((rest, ""));
+        let mut words = compiled.split(' ');
+        let name = words.next().unwrap_or_default();
+        let flags = words.flat_map(|flag| if flag == "FLAGS" { FLAGS.to_vec() } else { vec![flag] });
+        let flags: Vec<_> = flags.collect();
+        let flags = if flags.is_empty() { &FLAGS[..] } else { &flags[..] };
+        let object = text(name, &format!("{TAS}{WORDS}{first}\n{more}"), flags);
+        match said.trim() {
+            "" => _ = linked(&object),
+            said => refuses(&object, &said.split("; ").collect::<Vec<_>>()),
+        }
+    }
 }
 
 #[apply(trial)]
@@ -133,76 +184,6 @@ fn a_missing_or_wrong_export_is_named_with_what_resembles_it() {
     let data = data.replace(MACRO, "void hk_unlock(struct lock *);");
     let data = data + "void (*hk_lock)(struct lock *) = other;";
     wrong("data", &data, "has hk_lock, which is no function");
-}
-
-#[apply(trial)]
-fn what_has_no_place_in_the_guest_is_refused() {
-    let wrong = |name: &str, before: &str, does: &str, said: &[&str]| {
-        says(name, &format!("{before}\n{}", doing(does)), &FLAGS, said);
-    };
-    wrong("thread_local", "static __thread int mine;", "mine++", &["thread-local", "HK_PERCPU"]);
-    let narrow = "__asm__ volatile(\"movw $hk_cpus, %ax\")";
-    wrong("narrow", "", narrow, &["relocation of type 12", "-fno-pic"]);
-    let much = "__atomic_fetch_add(&much[lock->held], 1, 0)";
-    wrong("much", "static char much[5 << 20];", much, &["takes more than 4096 KiB"]);
-    let node = "struct node { char bytes[5000]; };\nHK_PERCPU(struct node);";
-    wrong("per_vcpu", node, "hk_percpu(0)->bytes[0]++", &["wants 5000 bytes per vCPU: 4096 are the most"]);
-    let (area, said) = ("extern char hk_percpu_area[];", "does not say how much: write HK_PERCPU");
-    wrong("no_size", area, "hk_percpu_area[0]++", &[said]);
-    let large = [&FLAGS[..], &["-mcmodel=large", "-fpic"]].concat();
-    let more = format!("extern int elsewhere;\nint elsewhere;\n{}", doing("elsewhere++"));
-    says("large", &more, &large, &["at hk_"]);
-}
-
-#[apply(trial)]
-fn indirect_functions_are_refused_wherever_they_are_referred_to() {
-    // Resolvers of any type.
-    let flags = [&FLAGS[..], &["-Wno-attribute-alias"]].concat();
-    let chosen = "static int plain(void) { return 0; }\nstatic void *choose(void) { return plain; }\n";
-    let indirect = "__attribute__((ifunc(\"choose\")))";
-    let of_each = [
-        ("of_its_own", format!("static int mine(void) {indirect};\n{}", doing("mine()"))),
-        ("of_all", format!("int mine(void);\n{}\nint mine(void) {indirect};", doing("mine()"))),
-        ("in_a_table", {
-            let table = "static int (*const volatile table[])(void) = {mine};";
-            format!("static int mine(void) {indirect};\n{table}\n{}", doing("table[0]()"))
-        }),
-    ];
-    for (name, more) in of_each {
-        says(
-            name,
-            &format!("{chosen}{more}"),
-            &flags,
-            &["refers to mine, an indirect function", "hk_init", "(at "],
-        );
-    }
-    let more = format!("{chosen}int hk_try_lock(struct lock *) {indirect};");
-    says("exported", &more, &flags, &["has hk_try_lock, an indirect function", "hk_init"]);
-    // Without a reference to it, it does no harm.
-    links("idle", &format!("{chosen}int mine(void);\nint mine(void) {indirect};"), &flags);
-}
-
-#[apply(trial)]
-fn constructors_of_what_is_needed_are_refused_by_their_names() {
-    let by_hand = |section: &str| {
-        let entry = format!(
-            "__attribute__((section(\"{section}\"), used)) static void (*const entry)(void) = set_up;"
-        );
-        format!("static int share;\nstatic void set_up(void) {{ share = 4; }}\n{entry}")
-    };
-    let attribute = |how: &str| {
-        format!("static int share;\n__attribute__(({how})) static void set_up(void) {{ share = 4; }}")
-    };
-    for (name, before, section) in [
-        ("late", attribute("constructor(65000)"), ".init_array.65000"),
-        ("by_hand", by_hand(".ctors"), ".ctors"),
-        ("early", by_hand(".preinit_array"), ".preinit_array"),
-    ] {
-        let more = format!("{before}\n{}", doing("lock->held += share"));
-        says(name, &more, &FLAGS, &[&format!("has a constructor set_up ({section})"), "hk_init"]);
-    }
-    let more = attribute("destructor");
-    links("destructor", &format!("{more}\n{}", doing("lock->held += share")), &FLAGS);
 }
 
 #[apply(trial)]

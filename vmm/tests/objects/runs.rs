@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use haltkick_vmm::{Engine, HowOften, Run, Target, probe};
 use support::{
-    Settings, apply, deschedule, done, event, ms, refused, reported, start, start_until, sum, trial, us,
+    Settings, apply, deschedule, done, event, forms_of, ms, refused, reported, start, start_until, sum,
+    trial, us,
 };
 
 use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
@@ -13,28 +14,18 @@ use crate::{FLAGS, TAS, examples, linked, lock_of, root, text};
 /// Every form of a lock excludes and gets something done.
 fn excludes(config: &Run, object: &Path) {
     let image = linked(object);
-    let entry = image.locks.last().expect("it has locks");
-    assert!(entry.name == lock_of(object) && (entry.has_native() || entry.has_paravirt()), "{}", entry.name);
-    for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
-        if !has {
-            continue;
-        }
-        for lock_count in [1, 3] {
-            let config = config.clone().form(entry.name.clone(), pv).lock_count(lock_count);
-            let outcome = start_until(&config, |outcome| outcome.acquisitions() > 0);
-            assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
-        }
+    let forms = forms_of(image.locks.iter().rev().take(1));
+    assert!(forms.first().is_some_and(|(lock, _)| *lock == lock_of(object)), "{forms:?}");
+    for ((lock, pv), lock_count) in forms.iter().flat_map(|form| [(form, 1), (form, 3)]) {
+        let config = config.clone().form(lock, *pv).lock_count(lock_count);
+        let outcome = start_until(&config, |outcome| outcome.acquisitions() > 0);
+        assert_eq!(outcome.lost_updates, Some(0), "{lock} pv {pv}");
     }
 }
 
 /// A simulated machine, on which a run is the same on every host, however busy.
 fn on_two_simulated_cpus() -> Run {
     support::simulated("ivybridge-ex-4s", 2, 3)
-}
-
-#[apply(trial)]
-fn every_example_excludes_on_a_simulated_machine() {
-    examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path))
 }
 
 /// A run under an object's native form on what is here.
@@ -90,7 +81,8 @@ fn locks_are_made_by_the_objects_init_and_its_events_are_counted() {
 }
 
 #[apply(trial)]
-fn an_object_of_an_earlier_version_is_made_and_excludes() {
+fn examples_and_objects_of_earlier_versions_exclude() {
+    examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path));
     for version in [1, 2] {
         let by_hand = format!(
             "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \

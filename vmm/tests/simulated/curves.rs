@@ -1,12 +1,22 @@
 //! Workloads whose curves others have measured: what an operation on a contended line takes, as one CPU sees it.
 
-use haltkick_vmm::{Shape, ShapeFlags};
+use haltkick_vmm::{Run, Shape, ShapeFlags};
 use support::{Settings, done, simulated, us};
+
+/// A run of `workload` by as many vCPUs as pCPUs, one section right after the other.
+fn busy(cpus: u32, workload: &str, lock: &str) -> Run {
+    let run = simulated("skylake-8s", cpus, 1).workload(workload).form(lock, false);
+    run.hold(us(0)).think(us(0)).window(us(500))
+}
+
+/// How many sections a run comes to in its window.
+fn sections(run: &Run) -> f64 {
+    done(run).acquisitions() as f64
+}
 
 /// Nanoseconds of one pCPU for each operation.
 fn nanoseconds(workload: &str, cpus: u32) -> f64 {
-    let config = simulated("skylake-8s", cpus, 1).workload(workload).form("none", false);
-    let outcome = done(&config.think(us(0)).window(us(500)));
+    let outcome = done(&busy(cpus, workload, "none"));
     assert!(outcome.vcpus.iter().all(|vcpu| vcpu.acquisitions > 0), "{workload}: a vCPU did nothing");
     outcome.window.as_nanos() as f64 * f64::from(cpus) / outcome.acquisitions() as f64
 }
@@ -38,8 +48,7 @@ fn operations_on_a_line_cost_what_their_accesses_do() {
 fn a_walk_by_references_takes_longer_the_longer_the_list() {
     let walks = |lines| {
         let shape = Shape { footprint_lines: lines, ..Shape::default() };
-        let config = simulated("skylake-8s", 4, 1).workload("list-refcount").form("none", false);
-        done(&config.think(us(0)).shape(shape).window(us(2000))).acquisitions() as f64
+        sections(&busy(4, "list-refcount", "none").shape(shape).window(us(2000)))
     };
     let (short, long) = (walks(8), walks(64));
     assert!((4.0..16.0).contains(&(short / long)), "{short} walks of 8 nodes, {long} of 64");
@@ -47,30 +56,18 @@ fn a_walk_by_references_takes_longer_the_longer_the_list() {
 
 #[test]
 fn one_lock_for_a_table_is_slower_than_many() {
-    let with = |locks| {
-        let config =
-            simulated("skylake-8s", 8, 1).workload("hash-table-global").lock("mcs").lock_count(locks);
-        let outcome = done(&config.hold(us(0)).think(us(0)).pv(false).window(us(500)));
-        outcome.acquisitions() as f64
-    };
-    let (one, many) = (with(1), with(64));
+    let [one, many] = [1, 64].map(|locks| sections(&busy(8, "hash-table-global", "mcs").lock_count(locks)));
     assert!(many > 2.0 * one, "{one} under one lock, {many} under 64");
 }
 
 /// Pollers take the line of the data away with that of the lock. Waiters of a queue lock poll elsewhere.
 #[test]
 fn data_beside_a_polled_lock_slow_its_holder_down() {
-    let share = |lock: &str, embed| {
-        let shape = Shape {
-            footprint_lines: 1,
-            dirty_lines: 1,
-            flags: ShapeFlags::NONE.with_if(embed, ShapeFlags::EMBED),
-            ..Shape::default()
-        };
-        let config = simulated("skylake-8s", 16, 1).form(lock, false).shape(shape).oracle(false);
-        done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions() as f64
+    let share = |lock, flags| {
+        let shape = Shape { footprint_lines: 1, dirty_lines: 1, flags, ..Shape::default() };
+        sections(&busy(16, "critical-section", lock).shape(shape).oracle(false))
     };
-    let gain = |lock| share(lock, true) / share(lock, false);
+    let gain = |lock| share(lock, ShapeFlags::EMBED) / share(lock, ShapeFlags::NONE);
     let (polled, queued) = (gain("tas"), gain("mcs"));
     assert!(
         polled < 0.9 && polled < 0.85 * queued,
@@ -97,10 +94,7 @@ fn a_lock_that_fills_its_lines_has_no_room_for_data() {
 /// Each layout of the mutex's queue has its own curve: what one CPU fetches for a turn of the queue.
 #[test]
 fn a_spin_queue_turns_as_fast_as_its_layout_lets_it() {
-    let turns = |lock: &str| {
-        let config = simulated("skylake-8s", 16, 1).workload("spin-queue").form(lock, lock != "none");
-        done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions()
-    };
+    let turns = |lock| sections(&busy(16, "spin-queue", lock).pv(lock != "none"));
     let all = ["mutex/split", "mutex/cached", "none"].map(turns);
     assert!(all.is_sorted_by(|slower, faster| slower < faster), "{all:?}");
 }

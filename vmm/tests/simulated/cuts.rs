@@ -9,8 +9,8 @@ use support::{Settings, ms, simulated, us};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-fn draining(cpus: u32, ratio: u32, (lock, pv): (&str, bool)) -> Run {
-    Run { drain: true, ..simulated("skylake-8s", cpus, ratio).form(lock, pv) }
+fn draining(ratio: u32, lock: &str, pv: bool) -> Run {
+    simulated("skylake-8s", 4, ratio).form(lock, pv).drain(true)
 }
 
 fn surveyed_in(run: &Run, span: Duration, horizon: Duration, every: bool) -> Baseline {
@@ -42,7 +42,7 @@ fn some(baseline: &Baseline) -> impl Iterator<Item = &Occurrence> {
 fn a_cut_that_does_nothing_changes_nothing() {
     // A native queue comes to a few sections or to many at ratio 2, by chance.
     for (lock, pv, ratio) in [("qspinlock", true, 2), ("ticket", false, 1), ("mutex/packed", true, 3)] {
-        let run = draining(4, ratio, (lock, pv));
+        let run = draining(ratio, lock, pv);
         let baseline = surveyed(&run);
         assert!(baseline.occurrences.len() > 100, "{lock}: {}", baseline.occurrences.len());
         for at in some(&baseline) {
@@ -55,7 +55,7 @@ fn a_cut_that_does_nothing_changes_nothing() {
 
 #[test]
 fn a_holder_that_is_taken_off_makes_all_others_wait() {
-    let run = draining(4, 1, ("ticket", false));
+    let run = draining(1, "ticket", false);
     let baseline = surveyed(&run);
     let mut holders = baseline.occurrences.iter().filter(|at| at.holds);
     let at = holders.nth(100).expect("somebody takes the lock");
@@ -74,7 +74,7 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
 
 #[test]
 fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
-    let run = draining(4, 2, ("tas", false));
+    let run = draining(2, "tas", false);
     let baseline = surveyed(&run);
     // It waits, so that nothing depends on it.
     let at = baseline.occurrences.iter().find(|at| !at.holds && at.waiting > 0).expect("somebody waits");
@@ -86,7 +86,7 @@ fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
 
 #[test]
 fn a_window_that_closes_at_a_cut_ends_the_work() {
-    let run = draining(4, 2, ("qspinlock", true));
+    let run = draining(2, "qspinlock", true);
     let baseline = surveyed(&run);
     let at = baseline.occurrences.iter().filter(|at| at.holds).nth(20).expect("somebody takes the lock");
     let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(ms(1)));
@@ -96,7 +96,7 @@ fn a_window_that_closes_at_a_cut_ends_the_work() {
 
 #[test]
 fn time_at_a_lock_does_not_depend_on_the_points_tried() {
-    let run = draining(4, 1, ("mcs", false));
+    let run = draining(1, "mcs", false);
     let [some, every] =
         [false, true].map(|every| surveyed_in(&run, us(500), us(1500), every).exposure.values().sum::<f64>());
     // Four CPUs spin for more than a third of the time. What comes behind the last access of all is in one sum alone.
@@ -105,7 +105,7 @@ fn time_at_a_lock_does_not_depend_on_the_points_tried() {
 
 #[test]
 fn a_cut_too_late_to_be_compared_is_not_reached() {
-    let run = draining(4, 1, ("ticket", false));
+    let run = draining(1, "ticket", false);
     let surveyed_over = |span, horizon| surveyed_in(&run, span, horizon, false);
     let (short, long) = (surveyed_over(us(1000), us(1000)), surveyed_over(us(1500), us(500)));
     let late = long.occurrences.iter().find(|at| at.at > us(1200)).expect("the lock is taken all the time");

@@ -20,30 +20,25 @@ fn busy(outcome: &Outcome) -> usize {
 }
 
 #[test]
-fn a_governor_folds_while_time_is_stolen() {
-    let outcome = done(&tasks(Fold::Governor(QUICK)));
-    let samples = event(&outcome, "fold_samples");
+fn a_governor_folds_while_time_is_stolen_and_tasks_follow() {
+    let of = |config: &Run, names: [&str; 5]| {
+        let outcome = done(config);
+        (names.map(|name| event(&outcome, name)), busy(&outcome))
+    };
+    let names = ["fold_samples", "folds", "unfolds", "tasks_pushed", "tasks_pulled"];
+    let folding = tasks(Fold::Governor(QUICK));
+    let outcome = done(&folding);
     // Eight CPUs have no share between 2 % and 5 %: it goes back and forth between two numbers.
-    let mean = event(&outcome, "fold_preferred") as f64 / samples as f64;
-    assert!((3.5..=5.5).contains(&mean), "{mean} of {samples} samples");
-    assert!(event(&outcome, "folds") > 0 && event(&outcome, "unfolds") > 0, "{:?}", outcome.lock_events);
+    let mean = event(&outcome, "fold_preferred") as f64 / event(&outcome, "fold_samples") as f64;
+    assert!((3.5..=5.5).contains(&mean), "{mean}");
     // Tasks follow: at most one turn each on a vCPU that is not preferred.
-    assert!(event(&outcome, "tasks_pushed") > 0 && event(&outcome, "tasks_pulled") > 0);
-}
-
-#[test]
-fn a_vcpu_that_is_preferred_again_pulls_its_share_of_tasks() {
-    let outcome = done(&tasks(Fold::Governor(QUICK)).tasks(20));
-    // Each of four or five vCPUs has four tasks or more, and one that has none pulls one.
-    let (unfolds, pulled) = (event(&outcome, "unfolds"), event(&outcome, "tasks_pulled"));
+    assert!(names.iter().all(|name| event(&outcome, name) > 0), "{:?}", outcome.lock_events);
+    // Each of four or five vCPUs has four tasks or more, and one that has none pulls its share and not one.
+    let ([_, _, unfolds, _, pulled], _) = of(&folding.clone().tasks(20), names);
     assert!(unfolds > 0 && 2 * pulled > 3 * unfolds, "{pulled} tasks pulled in {unfolds} unfolds");
-}
-
-#[test]
-fn a_guest_from_which_nothing_is_stolen_does_not_fold() {
-    let outcome = done(&tasks(Fold::Governor(QUICK)).vcpus(4));
-    assert_eq!((event(&outcome, "folds"), busy(&outcome)), (0, 4));
-    assert!(event(&outcome, "fold_samples") > 10);
+    // Nothing is stolen from as many vCPUs as there are pCPUs.
+    let ([samples, folds, ..], busy) = of(&folding.vcpus(4), names);
+    assert!(samples > 10 && folds == 0 && busy == 4, "{samples} samples, {folds} folds, {busy} busy");
 }
 
 #[test]

@@ -11,13 +11,9 @@ const WINDOW: Duration = us(20_000);
 /// Two vCPUs on two pCPUs that may run for half of the time, a millisecond in all.
 const HALF: Bandwidth = Bandwidth { run: us(1000), period: us(1000), burst: Duration::ZERO };
 
-/// `ratio` vCPUs for each of two pCPUs.
-fn on_two_pcpus(ratio: u32, lock: &str) -> Run {
-    simulated("skylake-8s", 2, ratio).form(lock, false).slice(us(100)).window(WINDOW)
-}
-
+/// A vCPU for each of two pCPUs.
 fn two(lock: &str) -> Run {
-    on_two_pcpus(1, lock)
+    simulated("skylake-8s", 2, 1).form(lock, false).slice(us(100)).window(WINDOW)
 }
 
 fn throttled(outcome: &Outcome) -> Throttled {
@@ -52,7 +48,7 @@ fn a_guest_does_as_much_work_as_its_quota_allows() {
 
 #[test]
 fn vcpus_that_wait_for_their_turns_share_one_purse() {
-    let four = on_two_pcpus(2, "none");
+    let four = two("none").vcpus(4);
     let (whole, half) = (done(&four), done(&four.clone().quota(Quota::Own(HALF))));
     assert!((share(&half, &whole) - 0.5).abs() < 0.03, "{}", share(&half, &whole));
     let each: Vec<u64> = half.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
@@ -105,17 +101,12 @@ fn a_guest_gets_what_another_one_leaves() {
 }
 
 #[test]
-fn a_guest_that_goes_with_its_lock_held_still_ends() {
-    let run = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));
-    let outcome = done(&run);
-    assert!(outcome.acquisitions() > 100, "{}", outcome.acquisitions());
-}
-
-#[test]
-fn a_watchdog_waits_for_a_guest_that_is_away() {
+fn a_guest_that_is_away_ends_and_is_waited_for() {
     // The supervisor looks every 20 ms.
-    for presence in [Presence { from: us(95_000), until: None }, between(0, 5_000)] {
-        let run = two("none").presence(presence).window(us(100_000)).watchdog(us(2_000));
-        assert!(done(&run).acquisitions() > 0, "{presence:?}");
+    let away = |presence: Presence| two("none").presence(presence).window(us(100_000)).watchdog(us(2_000));
+    let with_its_lock = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));
+    let late = Presence { from: us(95_000), until: None };
+    for run in [with_its_lock, away(late), away(between(0, 5_000))] {
+        assert!(done(&run).acquisitions() > 0, "{:?}", run.guests[0].presence);
     }
 }

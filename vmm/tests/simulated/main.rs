@@ -182,16 +182,12 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
 }
 
 #[test]
-fn sections_without_a_lock_and_short_stacks_are_found() {
+fn faults_of_a_guest_are_found_and_reported_with_their_place() {
     violates_exclusion(&small().workload("selftest-exclusion"));
     match start(&small().workload("selftest-stack")) {
         Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
         other => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn a_panic_and_an_exception_are_reported_with_their_place() {
     dies_with_its_place(&small());
     let (guest, _) = watched(&small().workload("selftest-panic"), &Instruments::default()).expect("a run");
     let verdict = guest.explanation.expect("it is explained").verdict;

@@ -61,11 +61,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     );
     assert!(samples(&|row| row.in_vmm) > 0, "slices end by exits");
     assert!(samples(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
-}
-
-#[test]
-fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
-    // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
+    // With a vCPU for each pCPU no turn ends: all that the VMM does are exits after which the same one goes on.
     let config = small().form("ticket", false).vcpus(4).window(us(3000));
     let rows = profiled(&config, Some(us(1000))).1.expect("it was asked for").rows;
     let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();

@@ -109,7 +109,7 @@ pub(crate) mod fuzzed {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    use haltkick_fuzzing::{Script, Target, no_seeds};
+    use haltkick_fuzzing::{Script, Target};
     use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
     use super::{Devices, SERIAL_PORT};
@@ -118,7 +118,7 @@ pub(crate) mod fuzzed {
     use crate::machine::vcpu::{Exit, Ports as _};
     use crate::observe::LinuxConsole;
 
-    pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: no_seeds, execute };
+    pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: Vec::new, execute };
 
     const MARKER: &str = "so it begins";
     /// The most bytes that KVM passes on at once.

@@ -223,11 +223,11 @@ pub(crate) fn command_line(append: &str, longest: u32) -> Result<String, RunErro
 pub(crate) mod fuzzed {
     use std::io::Cursor;
 
-    use haltkick_fuzzing::{Script, Target, edited, no_seeds};
+    use haltkick_fuzzing::{Script, Target, edited};
 
     use super::{HIGH_MEMORY, Kernel, LinuxMemory};
 
-    pub(crate) const TARGET: Target = Target { name: "kernel", most_bytes: 256, seeds: no_seeds, execute };
+    pub(crate) const TARGET: Target = Target { name: "kernel", most_bytes: 256, seeds: Vec::new, execute };
 
     const MEMORY: u64 = 32 << 20;
 

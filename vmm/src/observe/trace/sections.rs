@@ -99,13 +99,13 @@ fn section(record: &[u8], locks: u32, clock: &Clock) -> Option<Section> {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
-    use haltkick_fuzzing::{Script, Target, no_seeds};
+    use haltkick_fuzzing::{Script, Target};
     use haltkick_hypercalls::{TRACE_SECTION_BYTES, TRACE_SECTIONS_OFFSET};
 
     use super::{Clock, Sections};
     use crate::host::clock::Moment;
 
-    pub(crate) const TARGET: Target = Target { name: "sections", most_bytes: 512, seeds: no_seeds, execute };
+    pub(crate) const TARGET: Target = Target { name: "sections", most_bytes: 512, seeds: Vec::new, execute };
 
     const CAPACITY: usize = 8;
     const LOCKS: u32 = 2;

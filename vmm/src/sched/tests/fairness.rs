@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use haltkick_fuzzing::{Script, Target, no_seeds};
+use haltkick_fuzzing::{Script, Target};
 
 use crate::host::clock::{Clock, Moment};
 use crate::sched::core::Queues;
@@ -20,7 +20,7 @@ use super::world::{Attack, HONEST, SLICE_NS, Setting, World, WorldEnd, memories}
 /// The time at which a run ends whose script is not read to its end.
 const LONGEST_NS: u64 = 300 * SLICE_NS;
 
-pub(crate) const TARGET: Target = Target { name: "scheduler", most_bytes: 1024, seeds: no_seeds, execute };
+pub(crate) const TARGET: Target = Target { name: "scheduler", most_bytes: 1024, seeds: Vec::new, execute };
 
 /// Lets the guests of `setting` do as `script` says, for `length_ns` at most.
 ///

@@ -10,7 +10,7 @@ pub use runs::{
     reported, run_ns, start, start_stoppable, start_two, start_until, start_with, sum, violates_exclusion,
     watched, within,
 };
-pub use trials::{Check, Failed, chosen, conclude, each, named, skip, trials};
+pub use trials::{Check, Failed, chosen, conclude, each, named, note, skip, trials};
 
 #[doc(hidden)]
 pub use inventory;

@@ -149,8 +149,7 @@ pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
 
 /// Makes trials one after the other: a guest takes all pCPUs, so that in parallel they would only measure each other, and on threads the
 /// image's addresses, which are there once in a process. If something is `lacking` here, `what` they test is skipped. How it went on
-/// `engine` is noted: `ENGINE passed COUNT`, or `ENGINE skipped REASON`, in the file that `HALTKICK_RAN_ON` names.
-/// `bench/tests/ran-on.sh` makes the last line of `just test` of it.
+/// `engine` is noted: `ENGINE passed COUNT`, or `ENGINE skipped REASON`. `bench/tests/ran-on.sh` makes the last line of `just test` of it.
 pub fn conclude(trials: Vec<Trial>, what: &str, engine: &str, lacking: Option<&str>) -> Conclusion {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -160,14 +159,18 @@ pub fn conclude(trials: Vec<Trial>, what: &str, engine: &str, lacking: Option<&s
     let flag = |trial: Trial| if lacking.is_some() { trial.with_ignored_flag(true) } else { trial };
     let conclusion = libtest_mimic::run(&arguments, trials.into_iter().map(flag).collect());
     // In the emulated machine of `just test-nested` the file would be lost; the suite notes that itself.
-    let is_noted = !crate::nested() && !conclusion.has_failed();
-    if let Some(file) = std::env::var_os("HALTKICK_RAN_ON").filter(|_| is_noted) {
-        let line = match lacking {
-            Some(reason) => format!("{engine} skipped {reason}\n"),
-            None => format!("{engine} passed {}\n", conclusion.num_passed),
-        };
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file of HALTKICK_RAN_ON");
+    if !crate::nested() && !conclusion.has_failed() {
+        note(&match lacking {
+            Some(reason) => format!("{engine} skipped {reason}"),
+            None => format!("{engine} passed {}", conclusion.num_passed),
+        });
     }
     conclusion
+}
+
+/// Notes for the last line of `just test` what was tested, in the file that `HALTKICK_RAN_ON` names.
+pub fn note(line: &str) {
+    let Some(file) = std::env::var_os("HALTKICK_RAN_ON") else { return };
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| writeln!(file, "{line}")).expect("the file of HALTKICK_RAN_ON");
 }
