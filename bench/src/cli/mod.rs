@@ -15,7 +15,7 @@ use haltkick_vmm::Span;
 use crate::experiment::measure::Measure;
 use crate::experiment::overrides::Overrides;
 use crate::settings::{Settings, table};
-use crate::show::export::Export;
+use crate::show::export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
@@ -413,10 +413,9 @@ pub(crate) struct ShowArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown or csv, into the directory or into FILE
-    /// (- is standard output); may be given several times
-    #[arg(long, value_name = "FORMAT[=FILE]")]
-    pub(crate) export: Vec<Export>,
+    /// Also write the table as Markdown, into the directory or into FILE (- is standard output)
+    #[arg(long, value_name = "markdown[=FILE]")]
+    pub(crate) export: Vec<export::Asked>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,

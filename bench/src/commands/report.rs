@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
-use crate::show::export::Exports;
+use crate::show::export::{Export, markdown};
 use crate::show::plot::{self, Data};
 use crate::show::table::{self, Detail};
 use crate::show::{csv, report};
@@ -24,7 +24,7 @@ pub(crate) fn conclude(
     manifest: &Manifest,
     records: &[Record],
     show: &ShowArgs,
-    exports: &Exports,
+    exports: &[Export],
 ) -> Result<Exit> {
     let kept = records.len();
     let records = consistency::last_attempts(records);
@@ -36,7 +36,7 @@ pub(crate) fn conclude(
     };
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
-        _ if exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
+        _ if exports.iter().any(|export| matches!(export, Export::Stdout)) => Ok(()),
         Format::Table if kept == 0 => {
             output::talk("no run has ended: there is no table");
             Ok(())
@@ -44,7 +44,7 @@ pub(crate) fn conclude(
         Format::Table => output::data(&table::summary(&summary, detail)),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
-    let exported = export(directory, exports, &summary, &records);
+    let exported = exports.iter().try_for_each(|export| write_table(directory, export, &markdown(&summary)));
     write_files(directory, manifest, &summary, &records)?;
     printed.and(exported).map_err(|failure| {
         let path = directory.display();
@@ -62,22 +62,16 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
     summary
 }
 
-fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
-    for (export, file) in &exports.0 {
-        let content = export.content(summary, records);
-        match file {
-            None if export.is_stdout() => output::data(&content)?,
-            None => {
-                let path = export.path(directory);
-                directory::write_whole(&path, content.as_bytes())?;
-                output::talk(&format!("exported: {}", path.display()));
-            }
-            Some(file) => {
-                file.write(content.as_bytes())?;
-                output::talk(&format!("exported: {}", file.path.display()));
-            }
+fn write_table(directory: &Path, export: &Export, content: &str) -> Result<()> {
+    let path = match export {
+        Export::Stdout => return output::data(content),
+        Export::Directory => {
+            let path = directory.join("table.md");
+            directory::write_whole(&path, content).map(|()| path)
         }
-    }
+        Export::File(file) => file.write(content.as_bytes()).map(|()| file.path.clone()),
+    }?;
+    output::talk(&format!("exported: {}", path.display()));
     Ok(())
 }
 
@@ -125,7 +119,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 }
 
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
-    let exports = Exports::open(&args.show.export)?;
+    let exports = Export::open(&args.show.export)?;
     let (manifest, records) = read(&args.directory)?;
     let exit = conclude(&args.directory, &manifest, &records, &args.show, &exports)?;
     if args.open {
@@ -149,7 +143,7 @@ fn open(page: &Path) -> Result<()> {
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
-    let exports = Exports::open(&args.show.export)?;
+    let exports = Export::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?)?;
     for record in &records {
@@ -202,7 +196,7 @@ mod tests {
                 record.warn("busy-neighbour", "somebody".into());
             }
             let show = ShowArgs { format: Format::Table, strict, verbose: false, export: vec![] };
-            let ended = conclude(scratch.path(), &manifest, &records, &show, &Exports::default());
+            let ended = conclude(scratch.path(), &manifest, &records, &show, &[]);
             assert_eq!(ended, Ok(expected), "{invalid} {options} {strict} {failed:?}");
             let told = summarized(&manifest, &records).warnings;
             assert_eq!(told.iter().any(|it| it.starts_with("FAILED")), !failed.is_empty(), "{told:?}");

@@ -163,8 +163,9 @@ run {NEHALEM} --cpus 0-1 --ratio 1 --window 200ms --schedule {DIR}/schedule => u
 worst --lock mcs => --machine: name one of
 worst qspinlock => haltkick: `haltkick worst` takes a lock as a flag: --lock qspinlock
 worst --replay {DIR}/bad.toml => missing field
-report results --export MARKDOWN => did you mean 'markdown'? There is markdown, csv
-report results --export csv= => csv= names no file
+report results --export MARKDOWN => did you mean 'markdown'? There is markdown
+report results --export markdown= => markdown= names no file
+report results --export csv => `--export csv` is gone
 worst --replay /nonexistent.toml => --replay: /nonexistent.toml
 worst --machine nehalem-2s --lock mcs --engine kvm => --engine: only a simulated machine
 worst --machine nehalem-2s --lock none => --lock: no vCPU holds
