@@ -177,13 +177,17 @@ Examples:
       a lock on threads of that kernel, whose scheduler is the one under test";
 
 /// Hides from `run -h` what few people type. The table of settings says which of those are typed. What a kernel boots with needs one: a
-/// sweep may have it in `--vary`.
+/// sweep may have it in `--vary`. What is for our own guest does not go with one.
 fn for_one_run(flag: Arg) -> Arg {
     let id = flag.get_id().as_str();
     let is_setting = table::find(id).is_some() && !table::boots(id);
     let is_typed = is_setting || ["repeat", "trace", "format"].contains(&id);
     let is_of_kernel = ["initrd", "append", "marker", "workload_inside"].contains(&id);
+    // Of settings the table says which Linux guests have.
+    let is_of_ours =
+        ["guest_set", "guest", "no_ideal", "profile", "trace", "perf_map", "repeat"].contains(&id);
     let flag = if is_of_kernel { flag.requires("kernel") } else { flag };
+    let flag = if is_of_ours { flag.conflicts_with("kernel") } else { flag };
     if is_typed { flag } else { flag.hide_short_help(true) }
 }
 

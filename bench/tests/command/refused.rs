@@ -190,7 +190,7 @@ sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cu
 {BOOT} --append {LONG} => --append: the command line has 3023 bytes
 {BOOT} --lock ticket => --lock: this is for our own guest
 {BOOT} --engine threads => --engine: this is for our own guest
-{BOOT} --trace x.pftrace => --trace is for our own guest
+{BOOT} --trace x.pftrace => cannot be used with '--
 {BOOT} --deschedule holder => it is not known what a vCPU of a Linux guest is doing
 {BOOT} --engine qemu => add --workload-inside 'run --lock ticket'
 {BOOT} --workload-inside 'bench overcommit' => it begins with 'run'
