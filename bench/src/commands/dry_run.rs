@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use haltkick_vmm::Span;
 
-use crate::analysis::summary::{Comparison, Summary, trust};
+use crate::analysis::summary::{Comparison, Summary};
 use crate::analysis::{consistency, significance};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
@@ -155,9 +155,9 @@ pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier>
         if records.iter().any(|record| record.settings.is_simulated() != is_simulated) {
             return None;
         }
-        let mut headline = Summary::new(&manifest.outline, &records).comparisons;
+        let Summary { comparisons: mut headline, lost, .. } = Summary::new(&manifest.outline, &records);
         headline.retain(is_headline);
-        let is_valid = trust::lost(&manifest.outline, &records).is_empty();
+        let is_valid = lost.is_empty();
         (!headline.is_empty()).then_some(Earlier { path, headline, is_valid })
     })
 }

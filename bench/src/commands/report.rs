@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
-use crate::analysis::summary::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
@@ -52,7 +51,7 @@ pub(crate) fn conclude(
         Failure { message, ..failure }
     })?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
-    Ok(exit(manifest, &records, show.strict))
+    Ok(exit(manifest, &summary, &records, show.strict))
 }
 
 /// Summary of the records. Runs that failed have none, and are told first.
@@ -79,19 +78,19 @@ pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
-    Ok((summary, exit(manifest, &records, false)))
+    let exit = exit(manifest, &summary, &records, false);
+    Ok((summary, exit))
 }
 
 /// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it. Where runs failed, figures of
 /// the others are not all that there is to know.
-fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
+fn exit(manifest: &Manifest, summary: &Summary, records: &[Record], strict: bool) -> Exit {
     if let Some(failed) = manifest.ending_of_failed() {
         return failed;
     }
-    let lost = || trust::lost(&manifest.outline, records);
     let trusted = match strict {
         true => records.iter().all(|record| record.trusted),
-        false => manifest.is_quick() && !records.is_empty() || lost().is_empty(),
+        false => manifest.is_quick() && !records.is_empty() || summary.lost.is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
@@ -201,6 +200,8 @@ mod tests {
             let told = summarized(&manifest, &records).warnings;
             assert_eq!(told.iter().any(|it| it.starts_with("FAILED")), !failed.is_empty(), "{told:?}");
         }
-        assert_eq!(exit(&manifest("--quick", &[]), &[], false), Exit::Untrusted, "nothing was measured");
+        let manifest = manifest("--quick", &[]);
+        let ended = exit(&manifest, &summarized(&manifest, &[]), &[], false);
+        assert_eq!(ended, Exit::Untrusted, "nothing was measured");
     }
 }

@@ -359,7 +359,7 @@ mod tests {
 
     use super::*;
     use crate::analysis::statistics::Verdict;
-    use crate::analysis::summary::{CheckOutcome, Summary, trust};
+    use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::experiment::measure::Measure;
     use crate::experiment::{Experiment, Source};
     use crate::host::identity::Host;
@@ -456,7 +456,7 @@ mod tests {
             |record: &&Record| record.warnings.iter().any(|warning| warning.code == "figure-missing");
         assert_eq!(records.iter().filter(untold).count(), 16);
         assert!(records.iter().filter(untold).all(|it| !it.trusted && it.placed().arm == "nopvspin"));
-        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' is not valid"));
+        assert!(summary.lost[0].contains("'nopvspin/pv' is not valid"));
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
         let shown = plain(&table::summary(&summary, table::Detail::Verbose));
