@@ -276,8 +276,9 @@ pub(crate) struct BenchArgs {
     pub(crate) overrides: Overrides,
     #[command(flatten)]
     pub(crate) conduct: Conduct,
-    /// Complete the experiment that this directory holds
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "dry_run"], help_heading = "Output")]
+    /// Complete the experiment that this directory holds, from which all else comes
+    #[arg(long, value_name = "DIR", help_heading = "Output",
+          conflicts_with_all = ["experiment", "output", "print", "dry_run", "Overrides", "load_to"])]
     pub(crate) resume: Option<PathBuf>,
     /// Print the experiment file and stop
     #[arg(long, help_heading = "Parts")]

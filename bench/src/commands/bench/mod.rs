@@ -162,13 +162,6 @@ pub(crate) fn run_within(
 }
 
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
-    let conduct = &args.conduct;
-    if args.overrides != Overrides::default() || conduct.load_to.is_some() {
-        return Err(Failure::usage(
-            "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --wait-for-quiet, --anyway, --jobs, --strict, --verbose, --guest and --format go with it",
-        ));
-    }
     let (job, directory, records) = going_on(path, &args.conduct.image)?;
     quiet::wait(&args.conduct.patience, &job.plan)?;
     run_all(&args.conduct, &job, directory, records)
