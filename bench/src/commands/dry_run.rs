@@ -171,23 +171,19 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(5);
 
-    fn rule(blocks: u32) -> Rule {
-        Rule { blocks, target_precision: None, max_time: None, retries: 0, ends_in_vain: None }
-    }
-
     #[test]
     fn earlier_results_tell_what_the_plan_can_show() {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compared().control("b");
-        let plan = sketch.plan(24);
-        assert!(show(&plan, rule(24), TIME, None).contains("'b/a' that 24 blocks can show is not known"));
+        let (plan, rule) = (sketch.plan(24), Rule { blocks: 24, ..Rule::default() });
+        assert!(show(&plan, rule, TIME, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
         let mut headline = world.summary(&before).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
-        let text = show(&plan, rule(24), TIME, Some(&earlier));
+        let text = show(&plan, rule, TIME, Some(&earlier));
         let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
         assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
         assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");
