@@ -86,7 +86,7 @@ selftest-nonsense       5 RUN JSON --workload selftest-nonsense
 selftest-liar           0 RUN JSON --workload selftest-liar --grace 1ms
 selftest-memory         0 RUN JSON --workload selftest-memory --lock mmap-sem
 selftest-pair           5 RUN JSON --vm name=good,lock=tas --vm name=bad,workload=selftest-panic
-sweep                   0 SWEEP --vary lock=tas,qspinlock,mcs --vary ratio=1,2 --compare --of throughput --of lock-cpu --blocks 8 --save sweep.toml --output sweep --export csv --export markdown
+sweep                   0 SWEEP --vary lock=tas,qspinlock,mcs --vary ratio=1,2 --compare --of throughput --of lock-cpu --blocks 8 --save sweep.toml --output sweep --export markdown
 sweep-of-hold           0 SWEEP --lock ticket --vary hold=1us,2us --blocks 2 --output holds
 sweep-dry               0 SWEEP --vary lock=tas,mcs --dry-run
 bench                   0 bench sweep.toml --guest guest --blocks 8 --seed 2 --output again
@@ -96,7 +96,7 @@ bench-osq               0 BENCH osq --quick --blocks 1 --dry-run
 bench-walls             0 BENCH grant-options --blocks 1 --set locks=2 --set hold=500ns --output grants
 report                  0 report sweep
 report-json             0 report sweep --format json --strict
-merge                   0 merge sweep again --output both --export csv
+merge                   0 merge sweep again --output both
 compare                 0 compare sweep again
 compare-arms            8 compare sweep:tas sweep:mcs --format json
 compare-json            0 compare sweep again --format json --threshold 1%

@@ -15,7 +15,7 @@ use haltkick_vmm::Span;
 use crate::experiment::measure::Measure;
 use crate::experiment::overrides::Overrides;
 use crate::settings::{Settings, table};
-use crate::show::export::Export;
+use crate::show::export;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::quantity;
 
@@ -177,13 +177,17 @@ Examples:
       a lock on threads of that kernel, whose scheduler is the one under test";
 
 /// Hides from `run -h` what few people type. The table of settings says which of those are typed. What a kernel boots with needs one: a
-/// sweep may have it in `--vary`.
+/// sweep may have it in `--vary`. What is for our own guest does not go with one.
 fn for_one_run(flag: Arg) -> Arg {
     let id = flag.get_id().as_str();
     let is_setting = table::find(id).is_some() && !table::boots(id);
     let is_typed = is_setting || ["repeat", "trace", "format"].contains(&id);
     let is_of_kernel = ["initrd", "append", "marker", "workload_inside"].contains(&id);
+    // Of settings the table says which Linux guests have.
+    let is_of_ours =
+        ["guest_set", "guest", "no_ideal", "profile", "trace", "perf_map", "repeat"].contains(&id);
     let flag = if is_of_kernel { flag.requires("kernel") } else { flag };
+    let flag = if is_of_ours { flag.conflicts_with("kernel") } else { flag };
     if is_typed { flag } else { flag.hide_short_help(true) }
 }
 
@@ -272,8 +276,9 @@ pub(crate) struct BenchArgs {
     pub(crate) overrides: Overrides,
     #[command(flatten)]
     pub(crate) conduct: Conduct,
-    /// Complete the experiment that this directory holds
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "dry_run"], help_heading = "Output")]
+    /// Complete the experiment that this directory holds, from which all else comes
+    #[arg(long, value_name = "DIR", help_heading = "Output",
+          conflicts_with_all = ["experiment", "output", "print", "dry_run", "Overrides", "load_to"])]
     pub(crate) resume: Option<PathBuf>,
     /// Print the experiment file and stop
     #[arg(long, help_heading = "Parts")]
@@ -413,10 +418,9 @@ pub(crate) struct ShowArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown or csv, into the directory or into FILE
-    /// (- is standard output); may be given several times
-    #[arg(long, value_name = "FORMAT[=FILE]")]
-    pub(crate) export: Vec<Export>,
+    /// Also write the table as Markdown, into the directory or into FILE (- is standard output)
+    #[arg(long, value_name = "markdown[=FILE]")]
+    pub(crate) export: Vec<export::Asked>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Comparison;
 use crate::analysis::{consistency, significance};
 use crate::cli::BisectArgs;
@@ -15,7 +15,6 @@ use crate::results::directory::Directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::quantity::significant;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<Exit> {
     for_git(measured(args))
@@ -110,13 +109,8 @@ fn line(compared: &Comparison, word: Exit, path: &Path) -> String {
         Exit::BAD => "bad",
         _ => "cannot tell",
     };
-    let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
+    let ratio = compared.as_ratio();
     format!("{word}: {} / {}: {ratio}; results: {}\n", compared.arm, compared.baseline, path.display())
-}
-
-pub(super) fn ratio_in_words(ratio: &Estimate) -> String {
-    let without = if ratio.interval.is_none() { ", without an interval," } else { "" };
-    ratio.told(significant, significant) + without
 }
 
 #[cfg(test)]

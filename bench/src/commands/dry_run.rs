@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use haltkick_vmm::Span;
 
-use crate::analysis::summary::{Comparison, Summary, trust};
+use crate::analysis::summary::{Comparison, Summary};
 use crate::analysis::{consistency, significance};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
@@ -155,9 +155,9 @@ pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier>
         if records.iter().any(|record| record.settings.is_simulated() != is_simulated) {
             return None;
         }
-        let mut headline = Summary::new(&manifest.outline, &records).comparisons;
+        let Summary { comparisons: mut headline, lost, .. } = Summary::new(&manifest.outline, &records);
         headline.retain(is_headline);
-        let is_valid = trust::lost(&manifest.outline, &records).is_empty();
+        let is_valid = lost.is_empty();
         (!headline.is_empty()).then_some(Earlier { path, headline, is_valid })
     })
 }
@@ -171,23 +171,19 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(5);
 
-    fn rule(blocks: u32) -> Rule {
-        Rule { blocks, target_precision: None, max_time: None, retries: 0, ends_in_vain: None }
-    }
-
     #[test]
     fn earlier_results_tell_what_the_plan_can_show() {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compared().control("b");
-        let plan = sketch.plan(24);
-        assert!(show(&plan, rule(24), TIME, None).contains("'b/a' that 24 blocks can show is not known"));
+        let (plan, rule) = (sketch.plan(24), Rule { blocks: 24, ..Rule::default() });
+        assert!(show(&plan, rule, TIME, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
         let mut headline = world.summary(&before).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
-        let text = show(&plan, rule(24), TIME, Some(&earlier));
+        let text = show(&plan, rule, TIME, Some(&earlier));
         let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
         assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
         assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use haltkick_vmm::{Entry, FILE_PREFIX};
 
-use super::bisect::ratio_in_words;
 use crate::analysis::consistency;
 use crate::analysis::summary::{Summary, words};
 use crate::cli::JudgeArgs;
@@ -101,8 +100,7 @@ fn said(part: &str, code: i32, output: &Path) -> Result<String> {
     let mut text = format!("{ending}report: {}", path.join("report.html").display());
     for compared in &summary.comparisons {
         let at = words("", &compared.setting);
-        let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
-        let word = compared.verdict.word(&compared.of);
+        let (ratio, word) = (compared.as_ratio(), compared.verdict.word(&compared.of));
         let _ = write!(text, "\n    {at:<10} {:<40} {ratio}, {word}", compared.name);
     }
     manifest.failed_cells().iter().for_each(|(_, failure)| _ = write!(text, "\n    {failure}"));

@@ -5,13 +5,12 @@ use std::process::{Command, Stdio};
 
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
-use crate::analysis::summary::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
-use crate::show::export::Exports;
+use crate::show::export::{Export, markdown};
 use crate::show::plot::{self, Data};
 use crate::show::table::{self, Detail};
 use crate::show::{csv, report};
@@ -24,7 +23,7 @@ pub(crate) fn conclude(
     manifest: &Manifest,
     records: &[Record],
     show: &ShowArgs,
-    exports: &Exports,
+    exports: &[Export],
 ) -> Result<Exit> {
     let kept = records.len();
     let records = consistency::last_attempts(records);
@@ -36,7 +35,7 @@ pub(crate) fn conclude(
     };
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
-        _ if exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
+        _ if exports.iter().any(|export| matches!(export, Export::Stdout)) => Ok(()),
         Format::Table if kept == 0 => {
             output::talk("no run has ended: there is no table");
             Ok(())
@@ -44,7 +43,7 @@ pub(crate) fn conclude(
         Format::Table => output::data(&table::summary(&summary, detail)),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
-    let exported = export(directory, exports, &summary, &records);
+    let exported = exports.iter().try_for_each(|export| write_table(directory, export, &markdown(&summary)));
     write_files(directory, manifest, &summary, &records)?;
     printed.and(exported).map_err(|failure| {
         let path = directory.display();
@@ -52,7 +51,7 @@ pub(crate) fn conclude(
         Failure { message, ..failure }
     })?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
-    Ok(exit(manifest, &records, show.strict))
+    Ok(exit(manifest, &summary, &records, show.strict))
 }
 
 /// Summary of the records. Runs that failed have none, and are told first.
@@ -62,22 +61,16 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
     summary
 }
 
-fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
-    for (export, file) in &exports.0 {
-        let content = export.content(summary, records);
-        match file {
-            None if export.is_stdout() => output::data(&content)?,
-            None => {
-                let path = export.path(directory);
-                directory::write_whole(&path, content.as_bytes())?;
-                output::talk(&format!("exported: {}", path.display()));
-            }
-            Some(file) => {
-                file.write(content.as_bytes())?;
-                output::talk(&format!("exported: {}", file.path.display()));
-            }
+fn write_table(directory: &Path, export: &Export, content: &str) -> Result<()> {
+    let path = match export {
+        Export::Stdout => return output::data(content),
+        Export::Directory => {
+            let path = directory.join("table.md");
+            directory::write_whole(&path, content).map(|()| path)
         }
-    }
+        Export::File(file) => file.write(content.as_bytes()).map(|()| file.path.clone()),
+    }?;
+    output::talk(&format!("exported: {}", path.display()));
     Ok(())
 }
 
@@ -85,19 +78,19 @@ pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
-    Ok((summary, exit(manifest, &records, false)))
+    let exit = exit(manifest, &summary, &records, false);
+    Ok((summary, exit))
 }
 
 /// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it. Where runs failed, figures of
 /// the others are not all that there is to know.
-fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
+fn exit(manifest: &Manifest, summary: &Summary, records: &[Record], strict: bool) -> Exit {
     if let Some(failed) = manifest.ending_of_failed() {
         return failed;
     }
-    let lost = || trust::lost(&manifest.outline, records);
     let trusted = match strict {
         true => records.iter().all(|record| record.trusted),
-        false => manifest.is_quick() && !records.is_empty() || lost().is_empty(),
+        false => manifest.is_quick() && !records.is_empty() || summary.lost.is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
@@ -125,7 +118,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 }
 
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
-    let exports = Exports::open(&args.show.export)?;
+    let exports = Export::open(&args.show.export)?;
     let (manifest, records) = read(&args.directory)?;
     let exit = conclude(&args.directory, &manifest, &records, &args.show, &exports)?;
     if args.open {
@@ -149,7 +142,7 @@ fn open(page: &Path) -> Result<()> {
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
-    let exports = Exports::open(&args.show.export)?;
+    let exports = Export::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?)?;
     for record in &records {
@@ -202,11 +195,13 @@ mod tests {
                 record.warn("busy-neighbour", "somebody".into());
             }
             let show = ShowArgs { format: Format::Table, strict, verbose: false, export: vec![] };
-            let ended = conclude(scratch.path(), &manifest, &records, &show, &Exports::default());
+            let ended = conclude(scratch.path(), &manifest, &records, &show, &[]);
             assert_eq!(ended, Ok(expected), "{invalid} {options} {strict} {failed:?}");
             let told = summarized(&manifest, &records).warnings;
             assert_eq!(told.iter().any(|it| it.starts_with("FAILED")), !failed.is_empty(), "{told:?}");
         }
-        assert_eq!(exit(&manifest("--quick", &[]), &[], false), Exit::Untrusted, "nothing was measured");
+        let manifest = manifest("--quick", &[]);
+        let ended = exit(&manifest, &summarized(&manifest, &[]), &[], false);
+        assert_eq!(ended, Exit::Untrusted, "nothing was measured");
     }
 }

@@ -359,7 +359,7 @@ mod tests {
 
     use super::*;
     use crate::analysis::statistics::Verdict;
-    use crate::analysis::summary::{CheckOutcome, Summary, trust};
+    use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::experiment::measure::Measure;
     use crate::experiment::{Experiment, Source};
     use crate::host::identity::Host;
@@ -406,8 +406,6 @@ mod tests {
         [[compare]]\nname = 'nopvspin/pv'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:page-loop'\n\
         [[compare]]\nname = 'kicks'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:lock_event.pv_kick_wake'\n\
         [control]\narm = 'pv'\nslice = '1ms'\n";
-    const ONCE: Rule =
-        Rule { blocks: 8, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
     fn plan_of(scratch: &Scratch, text: &str) -> Plan {
         let origin = scratch.path().join("k.toml").display().to_string();
@@ -438,7 +436,10 @@ mod tests {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
         let (world, engine) = (World::new(1), |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run))));
-        world.session(&plan, &engine, &world.watcher(), &scratch).run(ONCE).unwrap();
+        world
+            .session(&plan, &engine, &world.watcher(), &scratch)
+            .run(Rule { blocks: 8, ..Rule::default() })
+            .unwrap();
         let records = read_records(scratch.path()).unwrap();
         assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
         let summary = Summary::new(&plan.outline, &records);
@@ -456,7 +457,7 @@ mod tests {
             |record: &&Record| record.warnings.iter().any(|warning| warning.code == "figure-missing");
         assert_eq!(records.iter().filter(untold).count(), 16);
         assert!(records.iter().filter(untold).all(|it| !it.trusted && it.placed().arm == "nopvspin"));
-        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' is not valid"));
+        assert!(summary.lost[0].contains("'nopvspin/pv' is not valid"));
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
         let shown = plain(&table::summary(&summary, table::Detail::Verbose));
@@ -504,7 +505,7 @@ mod tests {
         let world = World::new(1);
         let watcher = world.watcher();
         let mut session = world.session(&plan, &engine, &watcher, &scratch);
-        let failure = session.run(ONCE).unwrap_err();
+        let failure = session.run(Rule { blocks: 8, ..Rule::default() }).unwrap_err();
         assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
         assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));
     }

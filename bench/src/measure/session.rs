@@ -423,7 +423,7 @@ fn is_of(name: &str, arm: &str) -> bool {
 #[cfg(test)]
 mod tests;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rule {
     /// Blocks that are planned.
     pub(crate) blocks: u32,

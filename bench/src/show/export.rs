@@ -1,79 +1,56 @@
-//! Results as other programs take them: the table as Markdown, values one by one. A file for each.
+//! The table as Markdown, for issues and pages.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::analysis::summary::Summary;
-use crate::record::Record;
 use crate::results::directory::OpenedFile;
-use crate::show::{csv, table};
+use crate::show::table;
 use crate::text::exit::Result;
 use crate::text::nearest;
 
-type Content = fn(&Summary, &[Record]) -> String;
-
-/// Formats that results can be written in: name, the file of a directory that each is written to, and its text.
-const FORMATS: [(&str, &str, Content); 2] = [
-    ("markdown", "table.md", |summary, _| markdown(summary)),
-    ("csv", "runs.csv", |summary, records| csv::runs(&summary.outline, records)),
-];
-
-/// The place of a format among [`FORMATS`], and the file that is asked for; `-` is standard output.
+/// A value of `--export`: the file that is asked for, if any; `-` is standard output.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Export {
-    format: usize,
-    file: Option<PathBuf>,
-}
+pub(crate) struct Asked(Option<PathBuf>);
 
-impl FromStr for Export {
+impl FromStr for Asked {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
+        const WORD: &str = "markdown";
         let (word, file) = text.split_once('=').map_or((text, None), |(word, file)| (word, Some(file)));
-        let names = FORMATS.map(|(name, ..)| name);
-        let format = names.iter().position(|name| *name == word);
-        let format = format.ok_or_else(|| nearest::unknown_of_few("format", word, &names))?;
-        if file == Some("") {
-            return Err(format!("{word}= names no file: leave the = out, or write {word}=FILE"));
+        match file {
+            _ if word != WORD => Err(nearest::unknown_of_few("format", word, &[WORD])),
+            Some("") => Err(format!("{word}= names no file: leave the = out, or write {word}=FILE")),
+            file => Ok(Self(file.map(PathBuf::from))),
         }
-        Ok(Self { format, file: file.map(PathBuf::from) })
     }
+}
+
+/// Where the table goes, with a file that is open if one was asked for.
+#[derive(Debug)]
+pub(crate) enum Export {
+    /// Nothing else goes there then.
+    Stdout,
+    /// A file of the results' directory.
+    Directory,
+    File(OpenedFile),
 }
 
 impl Export {
-    /// Whether it goes to standard output, where nothing else goes then.
-    pub(crate) fn is_stdout(&self) -> bool {
-        self.file.as_deref().is_some_and(|file| file.as_os_str() == "-")
-    }
-
-    /// The file to write: without one that was asked for, that of its format in `directory`.
-    pub(crate) fn path(&self, directory: &Path) -> PathBuf {
-        directory.join(FORMATS[self.format].1)
-    }
-
-    pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> String {
-        FORMATS[self.format].2(summary, records)
-    }
-}
-
-/// Exports with the files that were asked for, which are open.
-#[derive(Debug, Default)]
-pub(crate) struct Exports(pub(crate) Vec<(Export, Option<OpenedFile>)>);
-
-impl Exports {
-    pub(crate) fn open(exports: &[Export]) -> Result<Self> {
-        let open = |export: &Export| {
-            let file = export.file.as_deref().filter(|_| !export.is_stdout());
-            let opened = file.map(|file| OpenedFile::open("--export", file)).transpose()?;
-            Ok((export.clone(), opened))
+    pub(crate) fn open(asked: &[Asked]) -> Result<Vec<Self>> {
+        let open = |Asked(file): &Asked| match file {
+            None => Ok(Self::Directory),
+            Some(file) if file.as_os_str() == "-" => Ok(Self::Stdout),
+            Some(file) => OpenedFile::open("--export", file).map(Self::File),
         };
-        exports.iter().map(open).collect::<Result<_>>().map(Self)
+        asked.iter().map(open).collect()
     }
 }
 
 /// The table, whose figures stand at the right, and all up to the arm's name at the left.
-pub(super) fn markdown(summary: &Summary) -> String {
+pub(crate) fn markdown(summary: &Summary) -> String {
     let grid = table::grid(summary);
     let mut text = format!("### {}\n\n{}\n\n", escape(&summary.outline.title), table::extent_line(summary));
     let line = |fields: Vec<String>| format!("| {} |\n", fields.join(" | "));

@@ -85,7 +85,7 @@ bench overcommit --output /proc/haltkick => output directory /proc/haltkick:
 bench overcommit --output {DIR}/endless => already holds an experiment
 bench overcommit --output {DIR}/new --jobs 2 => --jobs: only simulated cells run at the same time
 bench overcommit --jobs 0 => --jobs
-bench --resume {DIR} --robust => --resume takes everything from the directory
+bench --resume {DIR} --robust => cannot be used with
 reproduce qspinlok => did you mean 'qspinlock'?
 reproduce sim-pv => unknown experiment of a reference study 'sim-pv': there is qspinlock, unfair, osq, fault, grant
 reproduce --engine sim qspinlock => 'qspinlock': there is sim-native, sim-pv, sim-fault, sim-osq, sim-queue, sim-grant
@@ -167,8 +167,9 @@ run {NEHALEM} --cpus 0-1 --ratio 1 --window 200ms --schedule {DIR}/schedule => u
 worst --lock mcs => --machine: name one of
 worst qspinlock => haltkick: `haltkick worst` takes a lock as a flag: --lock qspinlock
 worst --replay {DIR}/bad.toml => missing field
-report results --export MARKDOWN => did you mean 'markdown'? There is markdown, csv
-report results --export csv= => csv= names no file
+report results --export MARKDOWN => did you mean 'markdown'? There is markdown
+report results --export markdown= => markdown= names no file
+report results --export csv => `--export csv` is gone
 worst --replay /nonexistent.toml => --replay: /nonexistent.toml
 worst --machine nehalem-2s --lock mcs --engine kvm => --engine: only a simulated machine
 worst --machine nehalem-2s --lock none => --lock: no vCPU holds
@@ -193,7 +194,7 @@ sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cu
 {BOOT} --append {LONG} => --append: the command line has 3023 bytes
 {BOOT} --lock ticket => --lock: this is for our own guest
 {BOOT} --engine threads => --engine: this is for our own guest
-{BOOT} --trace x.pftrace => --trace is for our own guest
+{BOOT} --trace x.pftrace => cannot be used with '--
 {BOOT} --deschedule holder => it is not known what a vCPU of a Linux guest is doing
 {BOOT} --engine qemu => add --workload-inside 'run --lock ticket'
 {BOOT} --workload-inside 'bench overcommit' => it begins with 'run'

@@ -132,7 +132,11 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
     let vary = "--vary lock=ticket,mcs --compare --hold 200ns --blocks 2";
     let load = "--load-to lock-share=30%:ticket";
     let (done, directory) = sweep("load-to", &format!("{vary} {load} --format json"));
-    done.with(&[0]).says(&["--load-to: all arms run at think "]);
+    let done = done.with(&[0]).says(&["--load-to: all arms run at think "]);
+    // The last trial is within two hundredths of the share.
+    let (_, last) = done.err.rsplit_once(" spends ").expect("trials");
+    let percent: f64 = last.split_once(" %").expect("a share").0.parse().expect("a number");
+    assert!((29.4..=30.6).contains(&percent), "{done}");
     let records = records(&directory);
     let thinks: BTreeSet<u64> =
         records.iter().map(|record| record["settings"]["think_ns"].as_u64().expect("a time")).collect();
@@ -143,7 +147,12 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
     let share = 1.0 - (200.0 + *thinks.first().unwrap() as f64) / each_ns;
     assert!((0.2..0.45).contains(&share), "{share} at {thinks:?}");
     let (refused, _) = sweep("load-to-refused", &format!("{vary} --load-to lock-share=99.9%:ticket"));
-    refused.with(&[2]).says(&["does not spend 99.9 % of its time in locks"]);
+    let refused = refused.with(&[2]).says(&["does not spend 99.9 % of its time in locks"]);
+    assert_eq!(
+        refused.err.matches("--load-to: at think ").count(),
+        1,
+        "not even without any think: {refused}"
+    );
 }
 
 #[apply(trial)]

@@ -5,7 +5,6 @@ mod compared;
 mod published;
 mod robust;
 mod rows;
-pub(crate) mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +21,7 @@ use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGH
 use crate::record::place::{LOCK_FREE, Role};
 
 pub(crate) use checks::{Check, CheckOutcome};
-pub(crate) use compared::{Placed, are_too_many, comparison, corrected};
+pub(crate) use compared::{Placed, are_too_many, comparison, corrected, first_of, too_many_of};
 pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};
@@ -82,6 +81,9 @@ pub(crate) struct Summary {
     pub(crate) noise: Noise,
     /// Warnings about the figures.
     pub(crate) warnings: Vec<String>,
+    /// Those of headlines that are not valid.
+    #[serde(skip)]
+    pub(crate) lost: Vec<String>,
 }
 
 /// Cost of an arm's lock without contention, over all runs.
@@ -189,6 +191,7 @@ impl Summary {
             checks: vec![],
             noise: checks::over_all(records),
             warnings: vec![],
+            lost: compared::lost(outline, settings, placed),
         };
         summary.published = published::published(&summary, placed);
         summary.checks = checks::checks(&summary, records);
@@ -292,7 +295,7 @@ fn calibration(records: &[Record]) -> Vec<(String, f64)> {
 
 /// Returns the findings of the checks, and other facts that a reader must know.
 fn warnings(summary: &Summary, records: &[Record], torn: usize) -> Vec<String> {
-    let mut warnings = trust::lost(&summary.outline, records);
+    let mut warnings = summary.lost.clone();
     warnings.extend(checks::lost_time(&summary.noise));
     warnings.extend(consistency::warnings(records));
     if torn > 0 {

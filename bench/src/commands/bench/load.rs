@@ -108,32 +108,3 @@ fn share_in_locks(run: &Run, outcome: &Outcome) -> Option<f64> {
     let all = outcome.window.as_secs_f64() * outcome.tsc_khz as f64 * 1e3 * outcome.vcpus.len() as f64;
     has_times.then(|| ticks as f64 / all)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A lock in which the share falls with think, as 1 / (1 + think / 3 us).
-    fn solved(asked: f64, most: f64) -> (std::result::Result<Duration, f64>, u32) {
-        let mut trials = 0;
-        let found = solve(asked, |think| {
-            trials += 1;
-            Ok(most / (1.0 + think.as_secs_f64() / 3e-6))
-        });
-        (found.unwrap(), trials)
-    }
-
-    #[test]
-    fn think_is_found_within_two_percent_of_the_share() {
-        for asked in [0.9, 0.5, 0.2321, 0.01, 0.0001] {
-            let (found, trials) = solved(asked, 1.0);
-            let think = found.expect("there is such a think time");
-            let share = 1.0 / (1.0 + think.as_secs_f64() / 3e-6);
-            assert!((share / asked - 1.0).abs() <= NEAR && trials <= MOST_TRIALS, "{think:?}, {trials}");
-        }
-        let (found, trials) = solved(0.5, 0.4);
-        assert_eq!((found, trials), (Err(0.4), 1), "not even without any think");
-        let (found, trials) = solved(1e-9, 1.0);
-        assert!(found.is_err() && trials <= MOST_TRIALS, "too long a think: {found:?} after {trials}");
-    }
-}

@@ -22,7 +22,7 @@ use crate::record::Record;
 use crate::record::place::slug;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
-use crate::show::export::Exports;
+use crate::show::export::Export;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -94,7 +94,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
-    let exports = Exports::open(&conduct.show.export)?;
+    let exports = Export::open(&conduct.show.export)?;
     let needs = job.needs(&directory.path);
     let (directory, manifest, records, ending) = job.measure(directory, records, how, &needs)?;
     let concluded = report::conclude(&directory.path, &manifest, &records, &conduct.show, &exports);
@@ -162,13 +162,6 @@ pub(crate) fn run_within(
 }
 
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
-    let conduct = &args.conduct;
-    if args.overrides != Overrides::default() || conduct.load_to.is_some() {
-        return Err(Failure::usage(
-            "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --wait-for-quiet, --anyway, --jobs, --strict, --verbose, --guest and --format go with it",
-        ));
-    }
     let (job, directory, records) = going_on(path, &args.conduct.image)?;
     quiet::wait(&args.conduct.patience, &job.plan)?;
     run_all(&args.conduct, &job, directory, records)

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::analysis::rate::{self, Rate, estimate_ratio};
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{Comparison, Placed, Setting, comparison, corrected, trust, words};
+use crate::analysis::summary::{
+    Comparison, Placed, Setting, comparison, corrected, first_of, too_many_of, words,
+};
 use crate::analysis::{consistency, significance};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
@@ -124,7 +126,7 @@ fn compare_sides(
             "warning: more than 29 % of the runs of {} of {} cells are invalid: {}; the warnings in runs.jsonl say why",
             lost.len(),
             cells.len(),
-            trust::first_of(&lost)
+            first_of(&lost)
         ));
     }
     let regressions = significance::holm(&p_values, significance::LEVEL);
@@ -244,7 +246,7 @@ impl Asked<'_> {
             (estimate_ratio(&above, &below), vec![], rate::p_of_two_groups(&above, &below))
         };
         let lost = validity.iter().find_map(|(what, valid)| {
-            let lost = trust::too_many_of(valid)?;
+            let lost = too_many_of(valid)?;
             Some(format!("{lost} {what} of {}{}", arms[0], words(" at ", setting)))
         });
         let shown = comparison("B/A", setting, arms, estimate, per_block);

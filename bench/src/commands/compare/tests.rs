@@ -166,11 +166,11 @@ fn a_run_without_the_compared_figure_counts_as_invalid() {
         after.records.iter_mut().filter(early).for_each(|record| record.figures.set("wait_p50_ns", None));
         let pairs = by(&of, &arm(&after, "a"), &arm(&after, "b"));
         assert_eq!([by(&of, &before, &after).exit(), pairs.exit()], [exit; 2], "{missing}");
-        let outline = &after.manifest.outline;
-        let told = &Summary::new(outline, &after.records).comparisons[0];
+        let summary = Summary::new(&after.manifest.outline, &after.records);
+        let told = &summary.comparisons[0];
         let is_valid = told.verdict != Verdict::NotValid;
         assert_eq!((told.invalid_pairs, is_valid), (Some(missing as usize), exit == Exit::Done));
-        assert_eq!(trust::lost(outline, &after.records).is_empty(), is_valid, "{missing}");
+        assert_eq!(summary.lost.is_empty(), is_valid, "{missing}");
     }
 }
 

@@ -10,7 +10,7 @@ use haltkick_vmm::{
     VirtualTime,
 };
 
-use crate::analysis::summary::{Summary, trust};
+use crate::analysis::summary::Summary;
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::experiment::outline::Outline;
@@ -203,12 +203,12 @@ pub(super) fn repeat(args: &RunArgs, run: &Run, image: &Image, instruments: Inst
             }
         }
     }
-    let outline = outline(args, run);
+    let summary = Summary::new(&outline(args, run), &records);
     if args.format == Format::Table && !records.is_empty() {
-        output::data(&table::summary(&Summary::new(&outline, &records), Detail::Verbose))?;
+        output::data(&table::summary(&summary, Detail::Verbose))?;
     }
     // The reason for an early end comes first: it explains whatever went wrong then.
-    ending.map(|()| if trust::lost(&outline, &records).is_empty() { Exit::Done } else { Exit::Untrusted })
+    ending.map(|()| if summary.lost.is_empty() { Exit::Done } else { Exit::Untrusted })
 }
 
 fn once(

@@ -70,7 +70,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 
 /// Boots a Linux kernel, runs it to its end, prints its record. Its console goes to stderr as it comes, its record to stdout at the end.
 fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
-    refuse_what_is_for_our_own_guest(args)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
     let boot = Boot {
@@ -94,25 +93,6 @@ fn boot(args: &RunArgs, kernel: &str) -> Result<Exit> {
         Some(failure) => Err(failure),
         None if record.trusted => Ok(Exit::Done),
         None => Ok(Exit::Untrusted),
-    }
-}
-
-/// Refuses options that Linux guests do not use. [`Boot::run`] refuses such settings.
-fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
-    let options = [
-        ("guest-set", args.guest_set.is_some()),
-        ("guest", args.image.guest.is_some()),
-        ("no-ideal", args.no_ideal),
-        ("profile", args.profile.is_some()),
-        ("trace", args.trace.is_some()),
-        ("perf-map", args.perf_map),
-        ("repeat", args.repeat > 1),
-    ];
-    match options.into_iter().find_map(|(name, given)| given.then_some(name)) {
-        Some(name) => {
-            Err(Failure::usage(format!("--{name} is for our own guest: leave it out with --kernel")))
-        }
-        None => Ok(()),
     }
 }
 
