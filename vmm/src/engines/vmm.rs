@@ -301,7 +301,7 @@ fn guest_runs<'a>(
     for (index, ((asked, machine), (watcher, _))) in run.ours().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
         let kept = (asked.run.attribution, !asked.run.has_vcpu_threads());
-        let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
+        let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, kept);
         let mut guest = GuestRun::new(asked.guest.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);
         if says_started(&asked.run.engine) {

@@ -11,7 +11,7 @@ use crate::machine::{Decided, PvBackend, Ring};
 use crate::run::asked::{Guest, Ours, Run, System};
 use crate::run::boot_values::Chosen;
 use crate::run::collect::{self, GuestFacts};
-use crate::sched::loss::Losses;
+use crate::sched::loss::{GuestClock, Losses};
 use crate::sched::tests::image;
 use crate::sched::window::WindowTimes;
 
@@ -52,10 +52,11 @@ fn write_anything(memory: &Memory, script: &mut Script<'_>) {
 }
 
 fn losses(memory: &Memory, from_ns: u64, now: Moment) {
-    let losses = Losses::new(memory, LOCKS, TscRate::of_khz(KHZ));
+    let losses = Losses::new(memory, LOCKS);
     let window = WindowTimes::between(1_000, 1_000_000);
+    let clock = GuestClock { now, rate: TscRate::of_khz(KHZ), window: &window };
     for vcpu in 0..VCPUS {
-        let lost_ns = losses.waited_by_others(vcpu, 0, from_ns, now, &window);
+        let lost_ns = losses.waited_by_others(vcpu, 0, from_ns, clock);
         // Each by a tick, which is rounded.
         assert!(lost_ns <= now.ns.saturating_sub(from_ns) * u64::from(VCPUS - 1) + u64::from(VCPUS));
         _ = losses.is_inside(vcpu);

@@ -11,7 +11,6 @@ use crate::host::cgroup::KernelThrottled;
 use crate::host::clock::Moment;
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
-use crate::host::switch_probe::SwitchProbe;
 use crate::host::text::Span;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
@@ -20,9 +19,8 @@ use crate::observe::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::loss::GuestClock;
 use crate::sched::run_delay::SchedStat;
-use crate::sched::switch_books::{SwitchBooks, Switched};
+use crate::sched::switch_books::SwitchBooks;
 use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -78,8 +76,6 @@ struct Supervised<'a> {
     /// CPU time of the process when the guest last moved.
     cpu_at_move: Duration,
     observed: Observed,
-    /// Books on the switches of the vCPUs' threads, where switches are reported.
-    books: Option<SwitchBooks>,
     recorder: Option<Recorder>,
 }
 
@@ -121,8 +117,10 @@ impl<'a> Supervisor<'a> {
             rounds: 0,
             round_ns: guest.clock.now_ns(),
             cpu_at_move: scheduler.cpu_time(),
-            observed: Observed::default(),
-            books: guest.watcher.reports().is_ok().then(|| books(asked, guest.halts_in_kernel)),
+            observed: Observed {
+                switched: guest.watcher.reports().is_ok().then(|| books(asked, guest.halts_in_kernel)),
+                ..Observed::default()
+            },
             recorder: guest.notes.trace.as_ref().map(Collector::switch_recorder),
         });
         Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None, passed: Passed::default() }
@@ -139,7 +137,7 @@ impl<'a> Supervisor<'a> {
         let verdict = self.go_through(window);
         for watched in &mut self.guests {
             watched.read_switches();
-            if let Some(books) = &watched.books {
+            if let Some(books) = &watched.observed.switched {
                 let vcpus = 0..watched.asked.guest.vcpus;
                 watched.observed.preempted = vcpus.map(|vcpu| books.preempted(vcpu)).collect();
             }
@@ -290,11 +288,11 @@ impl<'a> Supervisor<'a> {
 impl Supervised<'_> {
     /// Enters into the books what has been reported since the last time.
     fn read_switches(&mut self) {
-        let (Some(books), Ok(probe)) = (&mut self.books, self.guest.watcher.reports()) else { return };
-        let (guest, Moment { ns, tsc }) = (self.guest, Moment::now());
-        let clock = GuestClock { now: Moment { ns, tsc: guest.tsc.of_host(tsc) }, rate: guest.tsc.rate() };
+        let reports = self.guest.watcher.reports();
+        let (Some(books), Ok(probe)) = (&mut self.observed.switched, reports) else { return };
+        let clock = self.guest.clock_at(Moment::now());
         probe.drain(|switch| {
-            let what = books.enter(&switch, &guest.window, clock);
+            let what = books.enter(&switch, clock);
             if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
                 recorder.note(switch.at_ns, self.guest.first_vcpu + switch.vcpu, what);
             }
@@ -306,12 +304,18 @@ impl Supervised<'_> {
         if let (Some(trace), Some(recorder)) = (&notes.trace, self.recorder) {
             trace.hand_in(recorder);
         }
-        let dropped = self.guest.watcher.reports().map_or(0, SwitchProbe::dropped);
-        Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }
+        if let (Some(books), Ok(probe)) = (&mut self.observed.switched, self.guest.watcher.reports()) {
+            books.reports.dropped = probe.dropped();
+        }
+        self.observed
     }
 
     fn guest_now(&self) -> GuestNow<'_> {
-        GuestNow { guest: self.guest, has_started: self.has_started(), books: self.books.as_ref() }
+        GuestNow {
+            guest: self.guest,
+            has_started: self.has_started(),
+            books: self.observed.switched.as_ref(),
+        }
     }
 
     fn has_started(&self) -> bool {
@@ -571,8 +575,8 @@ pub(crate) struct Observed {
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
     pub(crate) pending_waits: Option<Known<Vec<u64>>>,
     pub(crate) preempted_flag_seen: bool,
-    /// Totals of the switches of the vCPUs' threads, where switches are reported.
-    pub(crate) switched: Option<Switched>,
+    /// Books on the switches of the vCPUs' threads, where switches are reported.
+    pub(crate) switched: Option<SwitchBooks>,
     /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
     pub(crate) preempted: Vec<Option<Whereabouts>>,
 }

@@ -21,7 +21,7 @@ use crate::guest::{Activity, ByActivity};
 use crate::host::clock::{Moment, Ticks};
 use crate::observe::{TicksHistogram, Where};
 use crate::sched::guest_run::{GuestRun, Shared};
-use crate::sched::loss::{self, Claim, ScanBudget};
+use crate::sched::loss::{self, Claim, GuestClock, Losses, ScanBudget};
 use crate::sched::quota::Throttled;
 
 /// Slices that were extended for a vCPU that said it held a lock, inside the window.
@@ -193,23 +193,32 @@ impl Books {
     ) {
         let losses = &shared.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
-        let now = Moment { ns: to_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
-        let (scans, run_ns) = (&mut self.scans, self.run_ns);
+        let clock = guest.clock_at(Moment { ns: to_ns, tsc: guest.clock.tsc() });
         let waited_since = |since_ns: u64| {
             // Outside the window nothing is lost, and so nothing scanned.
-            if guest.window.clip(since_ns, to_ns).is_none() {
-                return 0;
-            }
-            scans.within(run_ns, || {
-                let found = losses.waited_by_others(vcpu, lock, since_ns, now, &guest.window);
-                let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(now.tsc);
-                (found, guest.tsc.rate().nanoseconds(Ticks(ticks)).0)
-            })
+            let is_inside = guest.window.clip(since_ns, to_ns).is_some();
+            if is_inside { self.waited_by_others(guest, losses, (vcpu, lock), since_ns, clock) } else { 0 }
         };
         let (idle_ns, entered) = (losses.idle_since(lock, to_ns), entered(guest, vcpu));
         let (lost_ns, claim) = loss::on_return(activity, from_ns, idle_ns, entered, waited_since);
         self.lost_ns_by.holder += lost_ns;
         self.claim = claim.or(self.claim.take());
+    }
+
+    /// Time that all but a vCPU have waited for the lock that it is at since `since_ns`, as far as there is time to look.
+    fn waited_by_others(
+        &mut self,
+        guest: &GuestRun<'_>,
+        losses: &Losses<'_>,
+        (vcpu, lock): (u32, u32),
+        since_ns: u64,
+        clock: GuestClock<'_>,
+    ) -> u64 {
+        self.scans.within(self.run_ns, || {
+            let found = losses.waited_by_others(vcpu, lock, since_ns, clock);
+            let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(clock.now.tsc);
+            (found, clock.rate.nanoseconds(Ticks(ticks)).0)
+        })
     }
 
     /// The vCPU is about to run again, or has left: if it went as a head that forbade stealing, its absence ends.
@@ -226,9 +235,9 @@ impl Books {
         if closed_and_free(shared.memory, lock) != Some(true) {
             return;
         }
-        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
+        let clock = guest.clock_at(Moment { ns: now_ns, tsc: guest.clock.tsc() });
         let left_tsc = shared.memory.oracle(lock).left_tsc.load(Ordering::Relaxed);
-        let left_ago_ns = guest.tsc.rate().nanoseconds(Ticks(now.tsc.wrapping_sub(left_tsc))).0;
+        let left_ago_ns = clock.rate.nanoseconds(Ticks(clock.now.tsc.wrapping_sub(left_tsc))).0;
         let free_since_ns = now_ns.saturating_sub(left_ago_ns).max(since_ns);
         let free_ns = guest.window.overlap_ns(free_since_ns, now_ns);
         if free_ns == 0 {
@@ -238,11 +247,8 @@ impl Books {
             self.closed.free = TicksHistogram::empty();
         }
         self.closed.free.count(free_ns, 1);
-        self.closed.lost_ns += self.scans.within(self.run_ns, || {
-            let waited_ns = shared.losses.waited_by_others(vcpu, lock, free_since_ns, now, &guest.window);
-            let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(now.tsc);
-            (waited_ns, guest.tsc.rate().nanoseconds(Ticks(ticks)).0)
-        });
+        self.closed.lost_ns +=
+            self.waited_by_others(guest, &shared.losses, (vcpu, lock), free_since_ns, clock);
     }
 }
 

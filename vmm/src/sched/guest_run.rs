@@ -10,7 +10,7 @@ use crate::guest::memory::Memory;
 use crate::guest::tsc::GuestTsc;
 use crate::guest::{Activity, reports};
 use crate::host::cgroup::{Inherited, KernelThrottled};
-use crate::host::clock::Clock;
+use crate::host::clock::{Clock, Moment};
 use crate::host::error::{RunError, system};
 use crate::host::signal::Thread;
 use crate::host::threads::lock;
@@ -20,7 +20,7 @@ use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Exit, NOT_CARRIED_OUT, Vcpu, reason_name};
 use crate::observe::notes::Notes;
 use crate::sched::hints::{ToldFlag, Watcher};
-use crate::sched::loss::Losses;
+use crate::sched::loss::{GuestClock, Losses};
 use crate::sched::quota::Purse;
 use crate::sched::run_delay::RunDelays;
 use crate::sched::starts::Starts;
@@ -91,6 +91,12 @@ impl<'a> GuestRun<'a> {
     /// Whether its vCPUs are kept from running until some time.
     pub(crate) fn lies_aside(&self) -> bool {
         self.purse.is_some() || self.presence.is_some()
+    }
+
+    /// Its clock at the moment that is `now` on the host's, a moment ago at most.
+    pub(crate) fn clock_at(&self, now: Moment) -> GuestClock<'_> {
+        let now = Moment { ns: now.ns, tsc: self.tsc.of_host(now.tsc) };
+        GuestClock { now, rate: self.tsc.rate(), window: &self.window }
     }
 
     /// When a vCPU that asks for a pCPU at `now_ns` is to ask again, as the guest is not there.
@@ -305,7 +311,6 @@ impl<'a> Shared<'a> {
         memory: &'a Memory,
         image: &'a Image,
         locks: u32,
-        tsc: &GuestTsc,
         (attribution, vmm_schedules): (bool, bool),
     ) -> Self {
         let vcpus = memory.vcpus();
@@ -316,7 +321,7 @@ impl<'a> Shared<'a> {
             invalidations: Invalidations::new(vcpus),
             attribution,
             told: (0..marked).map(|_| ToldFlag::default()).collect(),
-            losses: Losses::new(memory, locks, tsc.rate()),
+            losses: Losses::new(memory, locks),
             console: Mutex::default(),
         }
     }

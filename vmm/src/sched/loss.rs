@@ -50,15 +50,13 @@ impl LastLook {
 
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
-    rate: TscRate,
     /// One per lock.
     looks: Vec<LastLook>,
 }
 
 impl<'a> Losses<'a> {
-    pub(crate) fn new(memory: &'a Memory, locks: u32, rate: TscRate) -> Self {
-        let looks = (0..locks.min(MAX_LOCKS)).map(|_| LastLook::default()).collect();
-        Self { memory, rate, looks }
+    pub(crate) fn new(memory: &'a Memory, locks: u32) -> Self {
+        Self { memory, looks: (0..locks.min(MAX_LOCKS)).map(|_| LastLook::default()).collect() }
     }
 
     /// The lock that `vcpu` says it is at, if there is such a lock.
@@ -81,15 +79,8 @@ impl<'a> Losses<'a> {
         self.looks[lock as usize].idle_since(entered, owner, now_ns)
     }
 
-    /// Time that all but `vcpu` have waited for `lock` from `from_ns` to `now`, by the host's clock and the guest's.
-    pub(crate) fn waited_by_others(
-        &self,
-        vcpu: u32,
-        lock: u32,
-        from_ns: u64,
-        now: Moment,
-        window: &WindowTimes,
-    ) -> u64 {
+    /// Time that all but `vcpu` have waited for `lock` from `from_ns` until now by the `clock`.
+    pub(crate) fn waited_by_others(&self, vcpu: u32, lock: u32, from_ns: u64, clock: GuestClock<'_>) -> u64 {
         let wait = |other: u32| {
             let activity = &self.memory.area(other).activity;
             let waits = matches!(activity.state.load(Ordering::Relaxed), ACTIVITY_WAITER | ACTIVITY_HEAD);
@@ -97,19 +88,21 @@ impl<'a> Losses<'a> {
                 .then(|| activity.since_tsc.load(Ordering::Relaxed))
         };
         let since_tsc = (0..self.memory.vcpus()).filter(|&other| other != vcpu).filter_map(wait);
-        waited_ns(since_tsc, (from_ns, now.ns), GuestClock { now, rate: self.rate }, window)
+        clock.waited_ns(since_tsc, from_ns, clock.now.ns)
     }
 }
 
-/// A moment on the host's clock and on the guest's counter, from which others are reckoned.
+/// A moment on the host's clock and on the guest's counter, from which others are reckoned, and the window outside of which no time
+/// counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GuestClock {
+pub(crate) struct GuestClock<'a> {
     /// Not long ago.
     pub(crate) now: Moment,
     pub(crate) rate: TscRate,
+    pub(crate) window: &'a WindowTimes,
 }
 
-impl GuestClock {
+impl GuestClock<'_> {
     /// The guest's counter at `ns`. It may wrap: the guest chooses where it began.
     fn tsc(&self, ns: u64) -> u64 {
         let ticks = |ns: u64| self.rate.ticks(Nanoseconds(ns)).0;
@@ -118,22 +111,17 @@ impl GuestClock {
             None => self.now.tsc.wrapping_add(ticks(ns - self.now.ns)),
         }
     }
-}
 
-/// The total wait, between two moments of host time and inside the window, of the vCPUs that say they have waited
-/// since `since_tsc`: spinning, asleep, or without a pCPU.
-pub(crate) fn waited_ns(
-    since_tsc: impl Iterator<Item = u64>,
-    (from_ns, to_ns): (u64, u64),
-    clock: GuestClock,
-    window: &WindowTimes,
-) -> u64 {
-    let Some((from_ns, to_ns)) = window.clip(from_ns, to_ns) else { return 0 };
-    let from = clock.tsc(from_ns);
-    // If the counter wrapped meanwhile, nothing is counted.
-    let to = clock.tsc(to_ns).max(from);
-    let ticks = since_tsc.map(|since| to - since.clamp(from, to)).fold(0, u64::saturating_add);
-    clock.rate.nanoseconds(Ticks(ticks)).0
+    /// The total wait, between two moments of host time and inside the window, of the vCPUs that say they have waited
+    /// since `since_tsc`: spinning, asleep, or without a pCPU.
+    pub(crate) fn waited_ns(self, since_tsc: impl Iterator<Item = u64>, from_ns: u64, to_ns: u64) -> u64 {
+        let Some((from_ns, to_ns)) = self.window.clip(from_ns, to_ns) else { return 0 };
+        let from = self.tsc(from_ns);
+        // If the counter wrapped meanwhile, nothing is counted.
+        let to = self.tsc(to_ns).max(from);
+        let ticks = since_tsc.map(|since| to - since.clamp(from, to)).fold(0, u64::saturating_add);
+        self.rate.nanoseconds(Ticks(ticks)).0
+    }
 }
 
 /// Time that others have lost to a vCPU, if it turns out that they waited for it.

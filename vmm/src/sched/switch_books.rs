@@ -37,23 +37,17 @@ pub struct SwitchReports {
     pub dropped: u64,
 }
 
-/// Totals of the books.
-#[derive(Debug, Default)]
-pub(crate) struct Switched {
-    /// Preemptions and losses of all vCPUs.
-    pub(crate) books: Books,
-    /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
-    pub(crate) switched_out_ready: Vec<u64>,
-    pub(crate) reports: SwitchReports,
-}
-
 /// The books of all vCPUs of a guest.
 #[derive(Debug)]
 pub(crate) struct SwitchBooks {
     entries: Vec<Entry>,
     looks: Vec<LastLook>,
     halts_in_kernel: bool,
-    switched: Switched,
+    /// Preemptions and losses of all vCPUs.
+    pub(crate) books: Books,
+    /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
+    pub(crate) switched_out_ready: Vec<u64>,
+    pub(crate) reports: SwitchReports,
 }
 
 impl SwitchBooks {
@@ -63,26 +57,28 @@ impl SwitchBooks {
             entries: vec![Entry::default(); vcpus as usize],
             looks: (0..locks).map(|_| LastLook::default()).collect(),
             halts_in_kernel,
-            switched: Switched { switched_out_ready: vec![0; vcpus as usize], ..Switched::default() },
+            books: Books::default(),
+            switched_out_ready: vec![0; vcpus as usize],
+            reports: SwitchReports::default(),
         }
     }
 
-    /// Enters what was seen of a vCPU of a guest with this `window`; what a trace should say of it.
-    pub(crate) fn enter(&mut self, switch: &Switch, window: &WindowTimes, clock: GuestClock) -> Option<What> {
-        self.switched.reports.read += 1;
+    /// Enters what was seen of a vCPU of a guest with this `clock`; what a trace should say of it.
+    pub(crate) fn enter(&mut self, switch: &Switch, clock: GuestClock<'_>) -> Option<What> {
+        self.reports.read += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
         if self.entries.get(vcpu).is_none_or(|entry| entry.at == Where::Left) {
             return None;
         }
         match switch.kind {
-            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, window),
-            IN => self.comes(vcpu, switch, window, clock),
+            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, clock.window),
+            IN => self.comes(vcpu, switch, clock),
             LOOK => {
                 self.entries[vcpu].said = *switch;
                 None
             }
-            WOKEN => self.wakes(vcpu, switch.at_ns, window),
+            WOKEN => self.wakes(vcpu, switch.at_ns, clock.window),
             _ => None,
         }
     }
@@ -94,19 +90,13 @@ impl SwitchBooks {
             .then_some(Whereabouts { at: entry.at, since_ns: Some(entry.since_ns) })
     }
 
-    /// The end: `dropped` reports got lost.
-    pub(crate) fn finish(mut self, dropped: u64) -> Switched {
-        self.switched.reports.dropped = dropped;
-        self.switched
-    }
-
     fn goes(&mut self, vcpu: usize, switch: &Switch, window: &WindowTimes) -> Option<What> {
         let ready = switch.kind == OUT_READY;
         let activity = Activity::said(switch.state);
         self.idle_since(switch);
         let entry = &mut self.entries[vcpu];
         if let Some(claim) = entry.claim.take() {
-            claim.settle(switch.entered, &mut self.switched.books.lost_ns_by);
+            claim.settle(switch.entered, &mut self.books.lost_ns_by);
         }
         let does = |what: ThreadDoes| switch.thread_does == what as u32;
         let to = match ready {
@@ -117,12 +107,12 @@ impl SwitchBooks {
             false if does(ThreadDoes::Waits) || self.halts_in_kernel => Where::Asleep,
             false => Where::Blocked,
         };
-        self.switched.switched_out_ready[vcpu] += u64::from(ready);
+        self.switched_out_ready[vcpu] += u64::from(ready);
         (entry.at, entry.since_ns, entry.said) = (to, switch.at_ns, *switch);
         if window.contains(switch.at_ns) {
             match to {
-                Where::Preempted(activity) => *self.switched.books.preemptions_by.of(activity) += 1,
-                Where::Asleep => self.switched.books.preemptions_by.halted += 1,
+                Where::Preempted(activity) => *self.books.preemptions_by.of(activity) += 1,
+                Where::Asleep => self.books.preemptions_by.halted += 1,
                 _ => {}
             }
         }
@@ -132,28 +122,22 @@ impl SwitchBooks {
         })
     }
 
-    fn comes(
-        &mut self,
-        vcpu: usize,
-        switch: &Switch,
-        window: &WindowTimes,
-        clock: GuestClock,
-    ) -> Option<What> {
+    fn comes(&mut self, vcpu: usize, switch: &Switch, clock: GuestClock<'_>) -> Option<What> {
         let idle_since_ns = self.idle_since(switch);
         let Entry { at: was, since_ns, claim, .. } = self.entries[vcpu];
-        let off_ns = window.overlap_ns(since_ns, switch.at_ns);
+        let off_ns = clock.window.overlap_ns(since_ns, switch.at_ns);
         match was {
             Where::Preempted(activity) => {
-                *self.switched.books.preempted_ns_by.of(activity) += off_ns;
+                *self.books.preempted_ns_by.of(activity) += off_ns;
                 if (switch.lock as usize) < self.looks.len() {
-                    let waited_since = |from_ns| self.waited_by_others(from_ns, switch, window, clock);
+                    let waited_since = |from_ns| self.waited_by_others(from_ns, switch, clock);
                     let (lost_ns, claimed) =
                         loss::on_return(activity, since_ns, idle_since_ns, switch.entered, waited_since);
-                    self.switched.books.lost_ns_by.holder += lost_ns;
+                    self.books.lost_ns_by.holder += lost_ns;
                     self.entries[vcpu].claim = claimed.or(claim);
                 }
             }
-            Where::Asleep => self.switched.books.preempted_ns_by.halted += off_ns,
+            Where::Asleep => self.books.preempted_ns_by.halted += off_ns,
             _ => {}
         }
         let entry = &mut self.entries[vcpu];
@@ -168,8 +152,7 @@ impl SwitchBooks {
         let entry = &mut self.entries[vcpu];
         match entry.at {
             Where::Asleep => {
-                let slept_ns = window.overlap_ns(entry.since_ns, at_ns);
-                self.switched.books.preempted_ns_by.halted += slept_ns;
+                self.books.preempted_ns_by.halted += window.overlap_ns(entry.since_ns, at_ns);
             }
             Where::Blocked => {}
             // It had not gone yet, or is kept out.
@@ -187,13 +170,7 @@ impl SwitchBooks {
     }
 
     /// Time that all others have waited for the lock of the vCPU that `switch` has back, from `from_ns` on, inside the window.
-    fn waited_by_others(
-        &self,
-        from_ns: u64,
-        switch: &Switch,
-        window: &WindowTimes,
-        clock: GuestClock,
-    ) -> u64 {
+    fn waited_by_others(&self, from_ns: u64, switch: &Switch, clock: GuestClock<'_>) -> u64 {
         let wait = |(other, entry): (usize, &Entry)| {
             let waits = matches!(Activity::said(entry.said.state), Activity::Waiter | Activity::Head);
             // One that runs was looked at in the same moment, if it waited.
@@ -206,7 +183,7 @@ impl SwitchBooks {
                 .then_some(entry.said.since_tsc)
         };
         let since_tsc = self.entries.iter().enumerate().filter_map(wait);
-        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), clock, window)
+        clock.waited_ns(since_tsc, from_ns, switch.at_ns)
     }
 }
 
@@ -231,15 +208,16 @@ pub(crate) mod fuzzed {
         let clock = GuestClock {
             now: Moment { ns: script.number().wrapping_mul(16), tsc: script.number() },
             rate: TscRate::of_khz(2_000_000),
+            window: &window,
         };
         let mut books = SwitchBooks::new(VCPUS, LOCKS, script.byte() & 1 != 0);
         let mut reports = 0;
         while !script.is_over() {
-            _ = books.enter(&switch(&mut script), &window, clock);
+            _ = books.enter(&switch(&mut script), clock);
             _ = books.preempted(u32::from(script.byte()) % VCPUS);
             reports += 1;
         }
-        let Switched { books, .. } = books.finish(script.number());
+        let SwitchBooks { books, .. } = books;
         let longest_ns = (WINDOW_NS[1] - WINDOW_NS[0]) * reports;
         let (off, lost) = (&books.preempted_ns_by, &books.lost_ns_by);
         for off_ns in [off.holder, off.head, off.waiter, off.halted, off.other] {
@@ -292,11 +270,12 @@ mod tests {
         fn enter(&mut self, switch: Switch) -> Option<What> {
             let window = WindowTimes::between(1_000, 1_000_000);
             let now = Moment { ns: 500_000, tsc: 1_000_000 };
-            self.0.enter(&switch, &window, GuestClock { now, rate: TscRate::of_khz(2_000_000) })
+            let clock = GuestClock { now, rate: TscRate::of_khz(2_000_000), window: &window };
+            self.0.enter(&switch, clock)
         }
 
         fn finish(self) -> Books {
-            self.0.finish(0).books
+            self.0.books
         }
     }
 
@@ -366,7 +345,7 @@ mod tests {
         // Whatever the kernel does with the thread's memory then.
         run.enter(does(17_000, IN, ThreadDoes::Runs));
         run.enter(does(18_000, OUT_READY, ThreadDoes::Runs));
-        let Switched { books: switched, switched_out_ready, .. } = run.0.finish(0);
+        let SwitchBooks { books: switched, switched_out_ready, .. } = run.0;
         assert_eq!(switched.preemptions_by, ByActivity { halted: 1, ..ByActivity::default() });
         assert_eq!(switched.preempted_ns_by, ByActivity { halted: 3_000, ..ByActivity::default() });
         // The kernel counts a yield as well.

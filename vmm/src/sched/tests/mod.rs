@@ -39,7 +39,7 @@ impl Ground {
     /// A guest with as many vCPUs as `memory` has room for. `vmm_schedules`: the VMM writes its `preempted` flags.
     fn guest_of_our_own<'a>(&'a self, memory: &'a Memory, vmm_schedules: bool) -> GuestRun<'a> {
         let mut guest = self.guest(memory.vcpus());
-        guest.shared = Some(Shared::new(memory, image(), LOCKS, &guest.tsc, (true, vmm_schedules)));
+        guest.shared = Some(Shared::new(memory, image(), LOCKS, (true, vmm_schedules)));
         guest
     }
 }
