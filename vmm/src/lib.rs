@@ -73,7 +73,7 @@ pub use run::outcome::{
 };
 pub use sched::books::{ClosedByHeads, Graces, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
-pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
+pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches};
 pub use sched::quota::{Quota, Throttled};
 pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
 pub use sched::switch_books::SwitchReports;

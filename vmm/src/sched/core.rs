@@ -418,10 +418,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 pcpu.observer.kicks(self.clock, ends, || self.kick(task, vcpu)).map(Turn::HandsOver)
             }
             Exit::Yield(to) => self.yields(task, pcpu, to),
-            Exit::Point(point) => {
-                let (activity, now_ns) = (guest.activity(task.vcpu.id), self.clock.now_ns());
-                pcpu.takes_at(point, activity, now_ns).map(Turn::Injected)
-            }
+            Exit::Point(point) => pcpu.takes(Some(point), task, self.clock.now_ns()).map(Turn::Injected),
             Exit::Booted if guest.boots(task.vcpu.id) => {
                 if let Some(shared) = &guest.shared {
                     let booted = shared.memory.control().booted_tsc.load(Ordering::Relaxed);
@@ -442,7 +439,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// The alarm of `pcpu` has rung at `now_ns`, or may have. `Some` if the turn is over.
     pub(super) fn rang(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, now_ns: u64) -> Option<Turn<'a>> {
         pcpu.looked(now_ns);
-        if let Some(length_ns) = pcpu.takes(|| task.guest.checked_activity(task.vcpu.id), now_ns) {
+        if let Some(length_ns) = pcpu.takes(None, task, now_ns) {
             return Some(Turn::Injected(length_ns));
         }
         if pcpu.slice.ended(now_ns) {

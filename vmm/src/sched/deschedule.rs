@@ -10,8 +10,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
-
 use crate::guest::Activity;
 use crate::host::error::Refused;
 use crate::host::random::SplitMix;
@@ -45,12 +43,9 @@ impl Target {
     /// The activity of a vCPU that passes `point`, if the point tells.
     #[must_use]
     pub fn of_point(point: &Entry) -> Option<Self> {
-        match point.flags {
-            ACTIVITY_HOLDER => Some(Self::Holder),
-            ACTIVITY_HEAD => Some(Self::Head),
-            ACTIVITY_WAITER => Some(Self::Waiter),
-            _ => None,
-        }
+        let passes = Activity::said(point.flags);
+        let mut targets = Self::NAMES.into_iter().map(|(_, target)| target);
+        targets.find(|target| *target != Self::Random && target.fits(passes))
     }
 
     pub(crate) fn fits(self, activity: Activity) -> bool {
@@ -210,29 +205,18 @@ impl Injector {
         self.plan.point.is_none().then_some(self.look_ns)
     }
 
-    /// The vCPU on this thread is out and does `activity`: for how long it is to stay out, if it is.
-    pub(crate) fn takes(&mut self, activity: Activity, now_ns: u64) -> Option<u64> {
-        if self.plan.point.is_some() || now_ns < self.due_ns {
-            return None;
-        }
-        let hit = self.plan.target.fits(activity);
-        if hit {
-            self.next_arrival(now_ns);
-        } else if now_ns >= self.look_ns {
-            self.look_ns = now_ns + self.pause_ns();
-        }
-        hit.then_some(self.plan.length_ns)
-    }
-
-    /// The vCPU on this thread has rung the bell of `point` and does `activity`: the same.
-    pub(crate) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> Option<u64> {
-        if self.plan.point != Some(point) || !self.plan.target.fits(activity) {
-            return None;
-        }
+    /// The vCPU on this thread is out, since it has rung the bell of `point` or for another reason, and does `activity`: for how long it
+    /// is to stay out, if it is.
+    pub(crate) fn takes(&mut self, point: Option<u32>, activity: Activity, now_ns: u64) -> Option<u64> {
         let by_chance = self.plan.arrivals_per_ns == 0.0;
-        let hit = if by_chance { self.random.unit() < self.plan.chance } else { now_ns >= self.due_ns };
+        if self.plan.point != point || (!by_chance && now_ns < self.due_ns) {
+            return None;
+        }
+        let hit = self.plan.target.fits(activity) && (!by_chance || self.random.unit() < self.plan.chance);
         if hit && !by_chance {
             self.next_arrival(now_ns);
+        } else if point.is_none() && now_ns >= self.look_ns {
+            self.look_ns = now_ns + self.pause_ns();
         }
         hit.then_some(self.plan.length_ns)
     }
@@ -281,11 +265,8 @@ mod tests {
             let mut injector = injector(how_often, point);
             assert_eq!(injector.alarm().is_some(), point.is_none());
             // A holder can be had at every microsecond of a second.
-            let mut takes = |now_ns| match passes {
-                None => injector.takes(Activity::Holder, now_ns),
-                Some(passes) => injector.takes_at(passes, Activity::Holder, now_ns),
-            };
-            let taken = (0..1_000_000).filter(|us| takes(us * 1000).is_some()).count();
+            let times = (0..1_000_000_u64).map(|us| injector.takes(passes, Activity::Holder, us * 1000));
+            let taken = times.flatten().count();
             assert!(expected.contains(&taken), "{taken}: {how_often:?} at {point:?}, passes {passes:?}");
         }
     }
@@ -294,11 +275,11 @@ mod tests {
     fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
         let mut injector = injector(HowOften::PerSecond(1e6), None);
         let due = injector.alarm().unwrap();
-        assert_eq!(injector.takes(Activity::Holder, due - 1), None);
-        assert_eq!(injector.takes(Activity::Waiter, due), None);
+        assert_eq!(injector.takes(None, Activity::Holder, due - 1), None);
+        assert_eq!(injector.takes(None, Activity::Waiter, due), None);
         let again = injector.alarm().unwrap();
         assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
-        let taken = injector.takes(Activity::Holder, due + 1);
+        let taken = injector.takes(None, Activity::Holder, due + 1);
         assert_eq!(taken, Some(1_000_000), "an exit for another reason will do");
         assert!(injector.alarm().unwrap() > due);
     }

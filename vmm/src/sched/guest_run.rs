@@ -146,6 +146,11 @@ impl<'a> GuestRun<'a> {
         }
     }
 
+    /// The activity of `vcpu`, whose own word is taken for it at a point of its lock.
+    pub(crate) fn activity_at(&self, point: Option<u32>, vcpu: u32) -> Activity {
+        if point.is_some() { self.activity(vcpu) } else { self.checked_activity(vcpu) }
+    }
+
     /// The activity of `vcpu` at `now_ns` by its own word, and whether that moment lies in the window.
     pub(crate) fn sampled(&self, vcpu: u32, now_ns: u64) -> (Activity, bool) {
         (self.activity(vcpu), self.window.contains(now_ns))

@@ -117,7 +117,7 @@ impl Watcher {
     /// The program for the flags: the one that there is, or one for them alone.
     pub(crate) fn for_flags(&mut self) -> Known<&SwitchProbe> {
         if self.probe().is_none() {
-            self.flags = Some(flag_probe()?);
+            self.flags = Some(SwitchProbe::attach(None).map_err(refusal)?);
         }
         Ok(self.probe().expect("there is one now"))
     }
@@ -145,19 +145,7 @@ impl Watcher {
     }
 }
 
-fn flag_probe() -> Known<SwitchProbe> {
-    SwitchProbe::attach(None).map_err(refusal)
-}
-
-/// Whether a BPF program can write the flag on this host, by attaching one for a moment.
-///
-/// # Errors
-/// Why not, in one line.
-pub fn bpf_can_write_flags() -> Known<()> {
-    flag_probe().map(drop)
-}
-
-/// Whether BPF programs can report the switches of threads on this host, by attaching them for a moment.
+/// Whether BPF programs can report the switches of threads on this host, and mark those that it preempts, by attaching them for a moment.
 ///
 /// # Errors
 /// Why not, in one line.

@@ -73,6 +73,7 @@ struct Descheduler {
 }
 
 impl Descheduler {
+    /// Has the vCPU called out when it is to be looked at; at a point it comes out by itself.
     fn set_alarm(&self) {
         if let Some(at_ns) = self.injector.alarm() {
             self.timer.set(at_ns.max(1), 0);
@@ -231,7 +232,6 @@ impl<'a> HostThreads<'a> {
     }
 
     /// The run loop of a vCPU. Where it was when it ended.
-    #[expect(clippy::too_many_lines, reason = "there are many exits to serve")]
     fn run_vcpu(
         &self,
         vcpu: &mut Vcpu,
@@ -254,13 +254,7 @@ impl<'a> HostThreads<'a> {
                     signal::take_kick();
                     let now = now_ns();
                     observer.interrupted(vcpu, now, || self.run.sampled(vcpu.id, now));
-                    if let Some(descheduler) = &mut descheduler {
-                        let activity = self.run.checked_activity(vcpu.id);
-                        if let Some(length_ns) = descheduler.injector.takes(activity, now_ns()) {
-                            self.keep_out(vcpu.id, length_ns, account, &mut observer);
-                        }
-                        descheduler.set_alarm();
-                    }
+                    self.deschedule(&mut descheduler, None, vcpu.id, account, &mut observer);
                 }
                 Exit::Wait => {
                     if let Some(whereabouts) = self.sleep(vcpu.id, account, &mut observer) {
@@ -278,12 +272,7 @@ impl<'a> HostThreads<'a> {
                     self.run.watcher.thread_does(vcpu.id, ThreadDoes::Runs);
                 }
                 Exit::Point(point) => {
-                    let activity = self.run.activity(vcpu.id);
-                    if let Some(descheduler) = &mut descheduler
-                        && let Some(length_ns) = descheduler.injector.takes_at(point, activity, now_ns())
-                    {
-                        self.keep_out(vcpu.id, length_ns, account, &mut observer);
-                    }
+                    self.deschedule(&mut descheduler, Some(point), vcpu.id, account, &mut observer);
                 }
                 Exit::Booted if self.run.boots(vcpu.id) => self.boots(pcpus),
                 Exit::Started => {
@@ -330,6 +319,24 @@ impl<'a> HostThreads<'a> {
         let descheduler = Descheduler { injector, timer };
         descheduler.set_alarm();
         Ok(Some(descheduler))
+    }
+
+    /// The vCPU is out, maybe at a `point`: keeps it out if it is to stay out.
+    fn deschedule(
+        &self,
+        descheduler: &mut Option<Descheduler>,
+        point: Option<u32>,
+        vcpu: u32,
+        account: &mut Account,
+        observer: &mut Observer<'_>,
+    ) {
+        let Some(descheduler) = descheduler else { return };
+        if let Some(length_ns) =
+            descheduler.injector.takes(point, self.run.activity_at(point, vcpu), now_ns())
+        {
+            self.keep_out(vcpu, length_ns, account, observer);
+        }
+        descheduler.set_alarm();
     }
 
     fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {

@@ -71,16 +71,14 @@ impl<'a> Pcpu<'a> {
         }
     }
 
-    /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
-    pub(super) fn takes(&mut self, activity: impl FnOnce() -> Activity, now_ns: u64) -> Option<u64> {
-        let length_ns = self.injector.as_mut()?.takes(activity(), now_ns);
-        self.set_alarm();
+    /// `task` is out, maybe at a `point`: for how long it is to stay out, if that is what the experiment wants.
+    pub(super) fn takes(&mut self, point: Option<u32>, task: &Task<'_>, now_ns: u64) -> Option<u64> {
+        let activity = || task.guest.activity_at(point, task.vcpu.id);
+        let length_ns = self.injector.as_mut()?.takes(point, activity(), now_ns);
+        if point.is_none() {
+            self.set_alarm();
+        }
         length_ns
-    }
-
-    /// The vCPU is at `point`: the same.
-    pub(super) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> Option<u64> {
-        self.injector.as_mut()?.takes_at(point, activity, now_ns)
     }
 
     /// Has the alarm ring for whatever is due within the slice. Whether a timer was set for that.

@@ -1,10 +1,7 @@
 //! vCPUs that lose their pCPUs, as far as that is known: the preempted flag, who writes it, and whether it says what happened; and the
 //! decisions of the host's scheduler, as reported switch by switch, against the kernel's own counts.
 
-use haltkick_vmm::{
-    Outcome, PreemptedBy, PreemptedSource, Run, Sched, VcpuOutcome, bpf_can_report_switches,
-    bpf_can_write_flags,
-};
+use haltkick_vmm::{Outcome, PreemptedBy, PreemptedSource, Run, Sched, VcpuOutcome, bpf_can_report_switches};
 
 use support::{Check, Settings, apply, config, done, ms, skip, sum, trial};
 
@@ -21,7 +18,7 @@ fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() {
 
 #[apply(trial)]
 fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
-    bpf_can_write_flags().or_else(skip)?;
+    bpf_can_report_switches().or_else(skip)?;
     let (preempted_by, window) = (PreemptedBy::Bpf, ms(500));
     let outcome = done(&looking(Sched::Host).preempted_by(preempted_by).window(window));
     // The supervisor has seen a flag set, or it would not say so.
