@@ -6,6 +6,5 @@ pub(crate) mod check;
 pub(crate) mod collect;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-pub(crate) mod live_view;
 pub(crate) mod outcome;
 pub(crate) mod supervise;

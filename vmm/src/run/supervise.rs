@@ -1,9 +1,12 @@
-//! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble, and notes what it observes.
+//! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble, and notes what it observes. It
+//! turns the books that are kept anyway into the frames of the live view.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use serde_json::{Value, json};
 
 use crate::guest::Activity;
 use crate::guest::memory::Memory;
@@ -13,11 +16,12 @@ use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
 use crate::host::text::Span;
 use crate::image::file::Image;
+use crate::machine::vcpu::{Exit, ExitCounts, Vcpu};
+use crate::observe::live::Live;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{Collector, Recorder};
-use crate::observe::{Where, Whereabouts};
+use crate::observe::{Instruments, Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
-use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::run_delay::SchedStat;
 use crate::sched::switch_books::SwitchBooks;
@@ -85,7 +89,7 @@ pub(crate) struct Supervisor<'a> {
     scheduler: &'a dyn Scheduler,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
-    pub(crate) shown: Option<LiveView<'a>>,
+    pub(crate) shown: Option<LiveView>,
     passed: Passed,
 }
 
@@ -273,8 +277,8 @@ impl<'a> Supervisor<'a> {
                 self.scheduler.interrupt_guest(index);
             }
         }
-        if let Some(shown) = &mut self.shown {
-            shown.look(self.scheduler, self.guests.iter().map(Supervised::guest_now));
+        if let Some(shown) = self.shown.as_ref().filter(|shown| shown.live.is_due()) {
+            shown.live.show(self.frame(shown));
         }
         // Relaxed: polled; nothing else is read on the strength of it.
         let asked = self.stop.load(Ordering::Relaxed);
@@ -282,6 +286,33 @@ impl<'a> Supervisor<'a> {
             return Err(RunError::Interrupted);
         }
         Ok(slept)
+    }
+
+    /// How things are.
+    fn frame(&self, shown: &LiveView) -> Value {
+        let (run, whereabouts) = (self.run, self.scheduler.whereabouts());
+        let guests = self.guests.iter().zip(&shown.counts).map(|(watched, counts)| {
+            let (asked, guest, books) = (watched.asked, watched.guest, watched.observed.switched.as_ref());
+            let found = &whereabouts[guest.first_vcpu as usize..];
+            let vcpus = (0..).zip(found).zip(counts);
+            let vcpus = vcpus.map(|((id, found), counts)| show_vcpu((guest, books), id, *found, counts));
+            json!({
+                "name": asked.guest.name,
+                "lock": asked.ours.lock,
+                "pv": asked.guest.pv,
+                "workload": asked.ours.workload,
+                "locks": asked.ours.lock_count,
+                "vcpus": vcpus.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "phase": self.guests[0].phase(),
+            "at_ns": self.guests[0].guest.clock.now_ns(),
+            "virtual_time": run.engine.is_simulated(),
+            "sched": if run.has_vcpu_threads() { "host" } else { "vmm" },
+            "cpus": run.cpus,
+            "guests": guests.collect::<Vec<_>>(),
+        })
     }
 }
 
@@ -310,11 +341,17 @@ impl Supervised<'_> {
         self.observed
     }
 
-    fn guest_now(&self) -> GuestNow<'_> {
-        GuestNow {
-            guest: self.guest,
-            has_started: self.has_started(),
-            books: self.observed.switched.as_ref(),
+    /// The phase in which a live view shows it.
+    fn phase(&self) -> &'static str {
+        let [opened, _] = self.guest.window.times();
+        if self.guest.window.is_closed() {
+            "closed"
+        } else if opened != u64::MAX {
+            "window"
+        } else if self.has_started() {
+            "warms-up"
+        } else {
+            "starts"
         }
     }
 
@@ -544,6 +581,61 @@ impl Supervised<'_> {
     }
 }
 
+/// A run that shows itself. The threads that run its vCPUs do nothing for it.
+pub(crate) struct LiveView {
+    live: Arc<Live>,
+    /// Exit counts of each vCPU of each guest.
+    counts: Vec<Vec<Arc<ExitCounts>>>,
+}
+
+impl LiveView {
+    /// A run that was asked to show itself, with these vCPUs, if there is somewhere to, and no other is there.
+    pub(crate) fn begin(run: &Run, instruments: &Instruments, vcpus: &[Vec<Vcpu>]) -> Option<Self> {
+        let live = instruments.live.as_ref().filter(|live| run.live && live.begin()).cloned()?;
+        let of_guest = |vcpus: &Vec<Vcpu>| vcpus.iter().map(|vcpu| Arc::clone(&vcpu.exits)).collect();
+        Some(Self { live, counts: vcpus.iter().map(of_guest).collect() })
+    }
+}
+
+impl Drop for LiveView {
+    fn drop(&mut self) {
+        self.live.end();
+    }
+}
+
+/// A vCPU in the live view. The books are those on switches, where these are reported.
+fn show_vcpu(
+    (guest, books): (&GuestRun<'_>, Option<&SwitchBooks>),
+    id: u32,
+    found: Whereabouts,
+    counts: &ExitCounts,
+) -> Value {
+    let Whereabouts { at, since_ns } = match (found.at, books.map(|books| books.preempted(id))) {
+        (Where::Runnable, Some(Some(preempted))) => preempted,
+        // Threads whose vCPU sleeps inside KVM look like running ones here.
+        (Where::Runnable, Some(None)) if !guest.halts_in_kernel => Where::Running.into(),
+        _ => found,
+    };
+    let area = guest.shared.as_ref().map(|shared| shared.area(id));
+    let doing = area.map_or(Activity::Other, Activity::of);
+    // Relaxed: figures, each of which its vCPU alone writes.
+    let lock = area.map(|area| area.activity.lock.load(Ordering::Relaxed));
+    let sections = area.map_or(0, |area| area.results.entered.load(Ordering::Relaxed));
+    // Kicks and sleeps in the kernel's hands are no exits, so the VMM cannot count them.
+    let seen = |kind| (!guest.halts_in_kernel).then(|| counts.of(kind));
+    json!({
+        "vcpu": id,
+        "state": at.name(),
+        "since_ns": since_ns,
+        "doing": doing.name(),
+        "lock": lock.filter(|_| doing != Activity::Other),
+        "sections": sections,
+        "exits": counts.total(),
+        "kicks": seen(Exit::Kick(0).kind()),
+        "sleeps": seen(Exit::Wait.kind()),
+    })
+}
+
 /// A guest that gets no further than its first instructions in slices that are shorter than this is not to blame: 60 us were seen to be
 /// too short on a virtual machine whose exits are slow.
 const SLOWEST_ENTRY: Duration = Duration::from_micros(500);
@@ -579,4 +671,23 @@ pub(crate) struct Observed {
     pub(crate) switched: Option<SwitchBooks>,
     /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
     pub(crate) preempted: Vec<Option<Whereabouts>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::Clock;
+    use crate::sched::tests::Ground;
+
+    #[test]
+    fn kicks_that_the_kernel_delivers_are_null_and_not_zero() {
+        let ground = Ground::new(Clock::Host);
+        let mut guest = ground.guest(1);
+        for (halts_in_kernel, counted) in [(false, json!(0)), (true, Value::Null)] {
+            guest.halts_in_kernel = halts_in_kernel;
+            let shown = show_vcpu((&guest, None), 0, Where::Running.into(), &ExitCounts::default());
+            let counts = ["exits", "kicks", "sleeps"].map(|name| shown[name].clone());
+            assert_eq!(counts, [json!(0), counted.clone(), counted]);
+        }
+    }
 }
