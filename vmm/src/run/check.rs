@@ -16,8 +16,9 @@ use crate::host::sandbox::Needs;
 use crate::host::text::Span;
 use crate::image::file::{Entry, Image};
 use crate::machine::{PvBackend, Ring, in_kernel};
-use crate::run::asked::{Accelerator, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run};
-use crate::run::boot_values::{Chosen, pool_bytes};
+use crate::run::asked::{
+    Accelerator, Chosen, Engine, Fold, Guest, MOST_LINES, OurGuest, Ours, Run, pool_bytes,
+};
 use crate::sched::deschedule::names;
 use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};

@@ -9,10 +9,6 @@
 //! milliseconds, of which a start needs a fraction, and those that have started would take most of the CPU time from those that have
 //! not.
 //!
-//! ```text
-//!  take() waits for a turn -> the vCPU starts -> give_back(): the turn is another vCPU's -> await_all(): until all have started
-//! ```
-//!
 //! Waiting is by condition variable and not by [`std::thread::park`], whose token is a latched kick.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -15,8 +15,7 @@ use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::machine::vm::Vm;
 use crate::machine::{PvBackend, in_kernel};
-use crate::run::asked::{Accelerator, OurGuest};
-use crate::run::boot_values::{Chosen, boot_block};
+use crate::run::asked::{Accelerator, Chosen, OurGuest, boot_block};
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";
