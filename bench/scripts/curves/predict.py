@@ -45,7 +45,7 @@ REASONS = {
     "ticket": "each waiter reads the line once more: 5 ns each; 1.4 to 1.7 times too high on two sockets without work on what was "
               "learned from",
     "qspinlock": "four or five moves a hand-over, however many wait; a second socket makes about half of them cross",
-    "osq": "as qspinlock; measured curves grow by 10 ns a waiter for a reason that is not known, so this is likely too low",
+    "osq": "as qspinlock, and all waiters poll a line that is written twice (a guess): 10 ns a waiter",
 }
 
 
