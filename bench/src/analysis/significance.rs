@@ -193,7 +193,7 @@ mod tests {
             (p_of_difference(&above, 0.0), 0.117_519_5),
             // By numerical integration: t is 2.447_734, with 6.960_465 degrees of freedom.
             (p_of_two_groups(&above, &below, 0.0), 0.044_445_8),
-            // Of t = 2.1 / (0.2 / sqrt(3)) with two degrees, and of 2 / sqrt((0.02 + 4 * 9) / 5 / 2) with five.
+            // t is 2.1 / (0.2 / sqrt(3)) with two degrees, and 2 / sqrt((0.02 + 4 * 9) / 5 / 2) with five.
             (p_of_mean(&[1.9, 2.1, 2.3], None), 0.001_504_9),
             (p_of_mean(&[1.9, 2.1], Some(3.0)), 0.170_105_9),
             (p_of_difference(&[2.0; 3], 0.0), 0.0),
@@ -216,7 +216,7 @@ mod tests {
             p_of_mean(&[1.0], Some(1.0)),
         ];
         assert_eq!(alone, [None; 3]);
-        // What counting cannot tell makes differences less sure.
+        // Differences are less sure where counting cannot tell values apart.
         assert!(p_of_two_groups(&above, &below, 0.5) > Some(0.3));
         assert!(p_of_difference(&[1.1; 3], 0.3) > Some(0.05));
     }

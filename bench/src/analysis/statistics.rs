@@ -58,7 +58,7 @@ pub(crate) enum Method {
 }
 
 impl Interval {
-    /// Half its width, of logarithms.
+    /// Half the interval's width, of logarithms.
     pub(crate) fn log_half_width(self) -> f64 {
         (self.high / self.low).ln() / 2.0
     }
@@ -281,9 +281,9 @@ fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
 /// Order statistics of pairs of values: the sums of a value of one group and one of another, or of the same group. The pairs are counted
 /// and never made: their number grows with the square of the blocks.
 pub(crate) struct Pairs {
-    /// Ascending, as is the other group.
+    /// One group, ascending, as is the other.
     group: Vec<f64>,
-    /// `None`: the same group, of which each pair counts once, and each value has one with itself.
+    /// The other group; `None`: the same one, of which each pair counts once, and each value has one with itself.
     other: Option<Vec<f64>>,
 }
 

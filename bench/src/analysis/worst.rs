@@ -196,7 +196,7 @@ pub(crate) struct Row {
     pub(crate) state: Option<String>,
     /// The attempt nearest to the middle: the file that does it again.
     pub(crate) replay: Option<String>,
-    /// That attempt, beyond its control.
+    /// The attempt of `replay`, beyond its control.
     #[serde(skip)]
     pub(crate) example: Tried,
 }

@@ -183,7 +183,7 @@ fn for_one_run(flag: Arg) -> Arg {
     let is_setting = table::find(id).is_some() && !table::boots(id);
     let is_typed = is_setting || ["repeat", "trace", "format"].contains(&id);
     let is_of_kernel = ["initrd", "append", "marker", "workload_inside"].contains(&id);
-    // Of settings the table says which Linux guests have.
+    // The table of settings says which ones Linux guests have.
     let is_of_ours =
         ["guest_set", "guest", "no_ideal", "profile", "trace", "perf_map", "repeat"].contains(&id);
     let flag = if is_of_kernel { flag.requires("kernel") } else { flag };
@@ -418,7 +418,7 @@ pub(crate) struct ShowArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the table as Markdown, into the directory or into FILE (- is standard output)
+    /// Also write the table as Markdown, into the directory or into FILE (- is standard output); may be given several times
     #[arg(long, value_name = "markdown[=FILE]")]
     pub(crate) export: Vec<export::Asked>,
     /// Output format

@@ -73,7 +73,7 @@ struct Watched {
     found: FoundLive,
     /// The CPUs that this process had at first.
     allowed: Vec<u32>,
-    /// Whether it keeps off the pCPUs of the run.
+    /// Whether this process keeps off the pCPUs of the run.
     is_off: bool,
 }
 

@@ -13,9 +13,9 @@ use crate::settings::{Settings, Supply, Value, choices, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::quantity::MemorySize;
 
-/// Enough for a distribution's kernel and a small initramfs.
+/// Memory for a distribution's kernel and a small initramfs.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
-/// A guest that hangs ends then.
+/// Time limit, at which a guest that hangs ends.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 impl Experiment {
@@ -127,7 +127,7 @@ impl Boot<'_> {
                 "this is for our own guest: leave it out with a kernel, or put it into workload-inside";
             return Err(Refused::new(setting.name, message));
         }
-        // Nothing knows what a vCPU of Linux is doing.
+        // The VMM does not know what a vCPU of Linux is doing.
         let policy = settings.given("deschedule").and_then(|policy| policy.by(choices::deschedule));
         policy.map_or(Ok(()), |policy| policy.check_for_linux())?;
         let mut run = settings.resolve(supply)?;

@@ -135,7 +135,7 @@ impl Patch {
         self.places.get(key).map(Option::as_ref)
     }
 
-    /// `self` where it says something, `below` elsewhere, as [`Settings::over`] has it.
+    /// Settings of `self`, and of `below` where `self` has none, as [`Settings::over`] has it.
     pub(super) fn over(&self, below: &Self) -> Self {
         let mut places = below.places.clone();
         places.extend(self.places.clone());

@@ -34,7 +34,7 @@ struct Order {
     made: Sender<Made>,
 }
 
-/// The same order, for the session.
+/// An order as the session keeps it.
 #[derive(Debug)]
 pub(crate) struct Ordered {
     virtual_time: Arc<VirtualTime>,
@@ -60,7 +60,7 @@ pub(crate) struct Ahead<'a> {
     simulate: Simulate<'a>,
     /// Ends what they are making.
     stop: &'a AtomicBool,
-    /// None once the session has ended.
+    /// Way to the threads that simulate; `None` once the session has ended.
     orders: Mutex<Option<Sender<Order>>>,
     ordered: Mutex<Receiver<Order>>,
 }

@@ -37,9 +37,9 @@ pub(crate) struct Progress {
     on_terminal: bool,
     started: Instant,
     done: usize,
-    /// How long each cell was to take so far, and how long it took. Windows end early or double, and disturbed runs are made again.
+    /// Planned and actual time of each cell so far. Windows end early or double, and disturbed runs are made again.
     cells: HashMap<String, (Duration, Duration)>,
-    /// The same of all cells of a kind, by which others are estimated: windows that are limits or not, simulated or measured.
+    /// Times of all cells of a kind, by which others are estimated: windows that are limits or not, simulated or measured.
     kinds: HashMap<(bool, bool), (Duration, Duration)>,
     /// The position that is under way.
     shown: Position,

@@ -42,7 +42,7 @@ pub(crate) struct Session<'a> {
     pub(crate) failed: Vec<FailedRun>,
     /// Simulators, where all cells are simulated.
     pub(crate) simulators: Option<&'a Ahead<'a>>,
-    /// Runs that they make before their turn comes, by block and cell.
+    /// Runs that simulators make before their turn comes, by block and cell.
     pub(crate) ordered: BTreeMap<(u32, String), Ordered>,
 }
 

@@ -382,8 +382,10 @@ mod tests {
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(made.len(), 16, "{made:?}");
-        let last = scratch.path().join("bench-20261128T083100Z-16");
-        assert!(made.contains(&last), "{made:?}");
+        for number in [2, 16] {
+            let numbered = scratch.path().join(format!("bench-20261128T083100Z-{number}"));
+            assert!(made.contains(&numbered), "{made:?}");
+        }
         made.iter().for_each(|path| drop(Directory::create(path).unwrap()));
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Value<'a>(&'a str);
 /// Settings of one cell, as far as they are given: by flags, in an experiment file, with `--set`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
-    /// By the names of the table, each with what stands behind it.
+    /// Values by the names of the table, each with what stands behind it.
     values: BTreeMap<&'static str, String>,
 }
 
@@ -78,7 +78,7 @@ impl Settings {
         self.values.remove(name);
     }
 
-    /// `self` where it says something, `below` elsewhere; but of the words for a command line both, those of `below` first.
+    /// Values of `self`, and of `below` where `self` has none. Words for a command line are those of both, of `below` first.
     pub(crate) fn over(mut self, below: &Self) -> Self {
         for (setting, value) in below.all_given() {
             let says = |name: &str| self.values.contains_key(name);

@@ -36,7 +36,7 @@ pub(crate) struct Setting {
     /// Flags of the workloads that have such a thing; none: all have it.
     pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
-    /// Its name among the record's `settings`, and its value there; `None`: another field tells of it, or none, as a test says.
+    /// Name among the record's `settings`, and the value there; `None`: another field tells of it, or none, as a test says.
     pub(crate) in_record: Option<(&'static str, Told)>,
     /// The meaning of the record's value, where the help is about another form of it.
     pub(crate) about: Option<&'static str>,

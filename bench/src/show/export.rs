@@ -28,10 +28,10 @@ impl FromStr for Asked {
     }
 }
 
-/// Where the table goes, with a file that is open if one was asked for.
+/// Destination of the table, with a file that is open if one was asked for.
 #[derive(Debug)]
 pub(crate) enum Export {
-    /// Nothing else goes there then.
+    /// Standard output, which then has nothing else.
     Stdout,
     /// A file of the results' directory.
     Directory,

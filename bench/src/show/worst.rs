@@ -239,8 +239,12 @@ fn ranked(rows: &[Row]) -> Markup {
             tbody { @for row in rows.iter().take(ROWS) { tr {
                 @let cells = self::row(row);
                 @for figure in &cells[..HEAD.len() - 1] { td { (figure) } }
-                @let place = &cells[HEAD.len() - 1];
-                td.text { @if let Some(line) = &row.place.line { a href={ "#" (line) } { (place) } } @else { (place) } }
+                // Its line is a link into the map.
+                @let (lines, text) = (row.place.lines(), &cells[HEAD.len() - 1]);
+                td.text {
+                    @if let Some(line) = &row.place.line { a href={ "#" (line) } { (lines) } } @else { (lines) }
+                    (text.strip_prefix(lines.as_str()).unwrap_or(text))
+                }
                 td.text { (causes(row)) }
             } } }
         }

@@ -29,7 +29,7 @@ void hk_unlock(struct lock *lock)
 }
 "#;
 
-/// That lock, whose unlock does this before its release and that after it.
+/// The lock of [`TAS`], whose unlock does `before` ahead of its release and `after` behind it.
 fn unlocking(before: &str, after: &str) -> String {
     TAS.replace("    release(lock);\n", &format!("    {before}\n    release(lock);\n    {after}\n"))
 }

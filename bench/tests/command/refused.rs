@@ -195,6 +195,12 @@ sweep --vary kernel={DIR}/vmlinux,{DIR}/cut --vcpus 1 --dry-run => cut: it is cu
 {BOOT} --lock ticket => --lock: this is for our own guest
 {BOOT} --engine threads => --engine: this is for our own guest
 {BOOT} --trace x.pftrace => cannot be used with '--
+{BOOT} --guest-set x => cannot be used with '--
+{BOOT} --guest x => cannot be used with '--
+{BOOT} --no-ideal => cannot be used with '--
+{BOOT} --profile => cannot be used with '--
+{BOOT} --perf-map => cannot be used with '--
+{BOOT} --repeat 2 => cannot be used with '--
 {BOOT} --deschedule holder => it is not known what a vCPU of a Linux guest is doing
 {BOOT} --engine qemu => add --workload-inside 'run --lock ticket'
 {BOOT} --workload-inside 'bench overcommit' => it begins with 'run'

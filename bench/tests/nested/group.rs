@@ -92,7 +92,7 @@ fn qemu() -> Result<Group, String> {
 /// thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault under stress (in eight
 /// minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
-    // Of guests that print figures: what `just linux-initrd` builds.
+    // Tests of guests that print figures: what `just linux-initrd` builds.
     let (initrd, loops) = (initrd(work)?, work.join("loops.cpio"));
     told(Command::new(crate::here().join("../../linux-guest/initrd.sh")).arg(&loops))?;
     let words = ["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"];

@@ -1,4 +1,4 @@
-//! The locks in guests: exclusion under both schedulers, handoff, call sites, what a pair costs.
+//! The locks in guests: exclusion under both schedulers, handoff, call sites, what pairs and instruments cost.
 
 use haltkick_vmm::{MAX_LOCKS, Outcome, Sched};
 use libtest_mimic::Trial;

@@ -9,7 +9,7 @@ fn busy(cpus: u32, workload: &str, lock: &str) -> Run {
     run.hold(us(0)).think(us(0)).window(us(500))
 }
 
-/// How many sections a run comes to in its window.
+/// Number of sections of a run in its window.
 fn sections(run: &Run) -> f64 {
     done(run).acquisitions() as f64
 }

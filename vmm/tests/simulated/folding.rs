@@ -36,7 +36,7 @@ fn a_governor_folds_while_time_is_stolen_and_tasks_follow() {
     // Each of four or five vCPUs has four tasks or more, and one that has none pulls its share and not one.
     let ([_, _, unfolds, _, pulled], _) = of(&folding.clone().tasks(20), names);
     assert!(unfolds > 0 && 2 * pulled > 3 * unfolds, "{pulled} tasks pulled in {unfolds} unfolds");
-    // Nothing is stolen from as many vCPUs as there are pCPUs.
+    // As many vCPUs as there are pCPUs lose no time.
     let ([samples, folds, ..], busy) = of(&folding.vcpus(4), names);
     assert!(samples > 10 && folds == 0 && busy == 4, "{samples} samples, {folds} folds, {busy} busy");
 }

@@ -72,7 +72,7 @@ fn an_extension_expires_unless_the_rest_of_the_section_is_shorter() {
     // A slice ends anywhere in a section: three quarters have more than 5 of their 20 us left.
     let share = expired as f64 / granted as f64;
     assert!(granted > 100 && (0.6..0.9).contains(&share), "{expired} of {granted}");
-    // With one that is long enough no slice ends in a section.
+    // With an extension that is long enough no slice ends in a section.
     let outcome = done(&sections_of_20_us().grace(us(100)));
     let Graces { granted, expired, .. } = outcome.graces.expect("slices may be extended");
     let holders = outcome.preemptions.expect("the VMM knows its own preemptions").holder;

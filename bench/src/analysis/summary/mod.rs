@@ -81,7 +81,7 @@ pub(crate) struct Summary {
     pub(crate) noise: Noise,
     /// Warnings about the figures.
     pub(crate) warnings: Vec<String>,
-    /// Those of headlines that are not valid.
+    /// Headlines that are not valid, and why.
     #[serde(skip)]
     pub(crate) lost: Vec<String>,
 }

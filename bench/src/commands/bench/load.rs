@@ -108,3 +108,19 @@ fn share_in_locks(run: &Run, outcome: &Outcome) -> Option<f64> {
     let all = outcome.window.as_secs_f64() * outcome.tsc_khz as f64 * 1e3 * outcome.vcpus.len() as f64;
     has_times.then(|| ticks as f64 / all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn think_is_found_within_two_percent_of_the_share() {
+        let share = |think: Duration| 1.0 / (1.0 + think.as_secs_f64() / 3e-6);
+        let solved = |asked| solve(asked, |think| Ok(share(think))).unwrap();
+        for asked in [0.9, 0.01, 0.0001] {
+            let think = solved(asked).expect("there is such a think time");
+            assert!((share(think) / asked - 1.0).abs() <= NEAR, "{asked}: {think:?}");
+        }
+        assert!(solved(1e-9).is_err(), "too long a think");
+    }
+}

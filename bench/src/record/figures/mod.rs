@@ -110,7 +110,7 @@ pub(crate) enum Shown {
     InReport,
     /// In the report, if a reader picks it: paper has no room for it.
     Picked,
-    /// Where the number of guests varies; no other is shown there.
+    /// Shown where the number of guests varies, and there alone.
     OfAllGuests,
 }
 

@@ -224,7 +224,7 @@ fn draw(kind: &Kind<'_>, axis: &OutlineAxis, curves: &[Curve], ends: (f64, f64))
 }
 
 const ROWS: f64 = 30.0;
-/// Between the ends of the scale and the first and last marker's middle.
+/// Room between the ends of the scale and the first and last marker's middle.
 const MARGIN: f64 = 12.0;
 /// Least distance between two ticks.
 const TICK: f64 = 110.0;

@@ -103,7 +103,7 @@ fn title_of(axis: &OutlineAxis) -> &str {
 /// Height of a line of a key, and width of its sample.
 const LINE: f64 = 17.0;
 const SAMPLE: f64 = 34.0;
-/// Between the key and the edges of its picture.
+/// Room between the key and the edges of its picture.
 const MARGIN: f64 = 8.0;
 
 /// Names in columns.

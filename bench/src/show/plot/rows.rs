@@ -175,7 +175,7 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
     (!runs.is_empty()).then(|| (shares, count((total / (window_ns / 1e9)) as u64)))
 }
 
-/// Where dots begin.
+/// Left edge of the dots.
 const DOTS: f64 = 44.0;
 /// Dots per row: more would overlap anyway.
 const MOST_DOTS: usize = 128;

@@ -305,7 +305,7 @@ mod tests {
             (of(&beside), guest, &["overtaken"]),
             (of(&ratios), settings, &[invalid]),
             // Only one setting is looked at.
-            (spoiled.summary(&ratios.plan(3)), invalid, &["Holm"]),
+            (spoiled.summary(&ratios.plan(8)), invalid, &["Holm"]),
         ] {
             let shown = table::summary(&summary, Detail::Verbose);
             assert!(shown.contains(told) && !not_told.iter().any(|it| shown.contains(it)), "{shown}");

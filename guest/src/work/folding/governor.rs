@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Thresholds belong to rest and to unfold. The share is one of all active CPUs, not of the preferred ones (nor of possible ones, as in
-    /// version 10 of the law); one CPU stays preferred, and no more than there are.
+    /// version 10 of the law); at least one CPU stays preferred, and at most as many as there are.
     #[test]
     fn a_sample_folds_or_unfolds_one_cpu_by_the_share() {
         for (hundredths, preferred, active, then) in [

@@ -247,7 +247,7 @@ fn an_owner_goes_on_while_a_way_is_longer_than_near() {
         let mut lines = written();
         assert!(lines.request(0, (1, 7, Need::Write), false).is_some());
         assert_eq!(lines.request(0, (asks, 7, Need::Write), false), None);
-        // It has waited for so long that the occupancy of the line alone counts.
+        // The occupancy of the line alone counts: it has waited for longer than its latency.
         let now_ps = 1_000_000;
         let comes_ps = lines.complete(now_ps, 7).1.expect("the next one begins");
         let leaves_ps = comes_ps - MACHINE.costs.line.near_visit_ps();

@@ -73,7 +73,7 @@ fn vcpus_by_thread(text: &str) -> Result<HashMap<u32, u32>, String> {
         }
     }
     guessed.retain(|vcpu, _| !sure.contains_key(vcpu));
-    // What is sure comes last, and counts.
+    // Sure ones come last, and count.
     Ok(guessed.into_iter().chain(sure).map(|(vcpu, pid)| (pid, vcpu)).collect())
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Resolved {
     pub(super) common: BTreeMap<(usize, usize), (u64, u64)>,
     /// Meanings of the symbols to which sections that are needed refer.
     pub(super) targets: HashMap<(usize, usize), Target>,
-    /// Those whose values code reads from memory.
+    /// Targets whose values code reads from memory.
     pub(super) table: BTreeSet<Target>,
 }
 

@@ -307,7 +307,7 @@ fn ends_in_memory(instruction: &Instruction) -> bool {
     instruction.op_kind(2) == OpKind::Memory
 }
 
-/// Of three operands the last may lie in memory; or else the one in the middle, and the last is then the second register.
+/// Operation of three operands. The last may lie in memory; or else the one in the middle, and the last is then the second register.
 fn of_two<B: Bus, K: Binary>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     Some(match form.second {
         Memory => wide!(form.width, bits::combine, [K, InMemory, Second]),
