@@ -87,7 +87,7 @@ pub mod fuzz {
     macro_rules! targets {
         ($($test:ident: $target:path,)*) => {
             #[cfg(fuzzing)]
-            pub const TARGETS: [haltkick_fuzzing::Target; 13] = [
+            pub const TARGETS: [haltkick_fuzzing::Target; 14] = [
                 haltkick_sim::board::fuzzed::TARGET,
                 haltkick_sim::machine::fuzzed::TARGET,
                 haltkick_sim::schedule::fuzzed::TARGET,
@@ -107,6 +107,7 @@ pub mod fuzz {
         fuzz_kernel_any_file_is_refused_or_loaded: crate::engines::linux::load::fuzzed::TARGET,
         fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::LINES,
         fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::OBJECT,
+        fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped: crate::engines::qemu::record::fuzzed::TARGET,
         fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do: crate::sched::tests::fairness::TARGET,
         fuzz_sections_of_any_ring_those_count_that_can_be: crate::observe::trace::sections::fuzzed::TARGET,
         fuzz_shared_memory_never_costs_more_than_the_time_that_passed: crate::run::fuzzed::TARGET,

@@ -6,7 +6,7 @@
 
 mod launch;
 pub(crate) mod linux;
-mod record;
+pub(crate) mod record;
 
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
