@@ -32,7 +32,8 @@ pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<(Word,
         WORD_QSPINLOCK_WHOLE => (qspinlock(low, low >> 11, low >> 9 & 3), low == 0),
         WORD_MCS => match (low / 8).checked_sub(1) {
             Some(vcpu) => (format!("held; last in the queue: vCPU {vcpu}, node {}", low % 8), false),
-            None => ("free".into(), low == 0),
+            None if low == 0 => ("free".into(), true),
+            None => (format!("{low}, which no lock writes"), false),
         },
         WORD_OWNER_YIELD => (owner_yield(low), low & 1 == 0 && low >> 17 == 0),
         WORD_UNFAIR_TICKET => (unfair_ticket(low), low >> 16 == 0),
@@ -137,6 +138,7 @@ mod tests {
             ),
             (WORD_QSPINLOCK_WHOLE, 8 << 11 | 1 << 8 | 1, "held; pending; last in the queue: vCPU 7, node 0"),
             (WORD_MCS, 8 * (3 + 1) + 2, "held; last in the queue: vCPU 3, node 2"),
+            (WORD_MCS, 7, "7, which no lock writes"),
             (
                 WORD_OWNER_YIELD,
                 4 << 17 | 1 << 15 | 9 << 1 | 1,

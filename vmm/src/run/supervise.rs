@@ -288,7 +288,7 @@ impl<'a> Supervisor<'a> {
         Ok(slept)
     }
 
-    /// How things are.
+    /// Makes a frame of the live view.
     fn frame(&self, shown: &LiveView) -> Value {
         let (run, whereabouts) = (self.run, self.scheduler.whereabouts());
         let guests = self.guests.iter().zip(&shown.counts).map(|(watched, counts)| {

@@ -93,7 +93,7 @@ impl<'a> GuestRun<'a> {
         self.purse.is_some() || self.presence.is_some()
     }
 
-    /// Its clock at the moment that is `now` on the host's, a moment ago at most.
+    /// Returns the guest's clock at `now`, a moment of the host that has just passed.
     pub(crate) fn clock_at(&self, now: Moment) -> GuestClock<'_> {
         let now = Moment { ns: now.ns, tsc: self.tsc.of_host(now.tsc) };
         GuestClock { now, rate: self.tsc.rate(), window: &self.window }
@@ -146,7 +146,7 @@ impl<'a> GuestRun<'a> {
         }
     }
 
-    /// The activity of `vcpu`, whose own word is taken for it at a point of its lock.
+    /// Returns the activity of `vcpu`: by its own word at a point of its lock, else checked.
     pub(crate) fn activity_at(&self, point: Option<u32>, vcpu: u32) -> Activity {
         if point.is_some() { self.activity(vcpu) } else { self.checked_activity(vcpu) }
     }

@@ -321,7 +321,7 @@ impl<'a> HostThreads<'a> {
         Ok(Some(descheduler))
     }
 
-    /// The vCPU is out, maybe at a `point`: keeps it out if it is to stay out.
+    /// Keeps a vCPU off its pCPU which is out, maybe at a `point`, if it is to stay out.
     fn deschedule(
         &self,
         descheduler: &mut Option<Descheduler>,

@@ -73,8 +73,8 @@ impl<'a> Pcpu<'a> {
 
     /// `task` is out, maybe at a `point`: for how long it is to stay out, if that is what the experiment wants.
     pub(super) fn takes(&mut self, point: Option<u32>, task: &Task<'_>, now_ns: u64) -> Option<u64> {
-        let activity = || task.guest.activity_at(point, task.vcpu.id);
-        let length_ns = self.injector.as_mut()?.takes(point, activity(), now_ns);
+        let injector = self.injector.as_mut()?;
+        let length_ns = injector.takes(point, task.guest.activity_at(point, task.vcpu.id), now_ns);
         if point.is_none() {
             self.set_alarm();
         }

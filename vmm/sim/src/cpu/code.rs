@@ -69,7 +69,7 @@ pub struct Code<B> {
 }
 
 impl<B: Bus> Code<B> {
-    /// No code, yet. CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute an instruction at one of the
+    /// Begins without code. CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute an instruction at one of the
     /// addresses in `watched`: the driver has them go on elsewhere.
     #[must_use]
     pub fn new(watched: BTreeSet<u64>) -> Self {

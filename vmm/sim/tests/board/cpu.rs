@@ -71,6 +71,7 @@ fn error_codes_of_bad_accesses_tell_what_was_wrong() {
         let event = lab.run(2);
         let found = (event == Event::Halt).then(|| lab.word(EXCEPTION_STACK - 48));
         assert_eq!(found, error, "{program:x?} at {address:#x} of {entry:#x}");
+        assert!(address != 1 << 47 || lab.cpu.registers().system.cr2 == 0, "a protection fault leaves CR2");
     }
 }
 

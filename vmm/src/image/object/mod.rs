@@ -136,7 +136,7 @@ impl Wanted {
     }
 }
 
-/// A place in a section, and the value to write there in as many bytes.
+/// A place in a section, a length in bytes, and the value to write there.
 type Edit = (u64, usize, u64);
 
 /// Writes the addresses into all sections that have a place, and into what debuggers read.
