@@ -296,7 +296,7 @@ mod tests {
             "lock-free 2: arms that differ in more than the lock",
             "pair / b: guest b, which ran next to the first guest of pair",
             "after a ratio: + faster, - slower (Holm over 2 settings), ~6% no difference shown",
-            ", ! not valid, more than 29 % of its pairs have an invalid run",
+            ", ! not valid",
         ];
         let of = |sketch: &Sketch| World::new(1).summary(&sketch.plan(2));
         for (summary, told, not_told) in [
