@@ -27,21 +27,24 @@ fn share(of: &Outcome, whole: &Outcome) -> f64 {
 
 #[test]
 fn a_guest_does_as_much_work_as_its_quota_allows() {
-    let whole = done(&two("none"));
+    // A window that begins in a period has up to that much more of its work.
+    let window = 4 * WINDOW;
+    let two = two("none").window(window);
+    let whole = done(&two);
     assert_eq!(whole.throttled, None);
     for (run_us, period_us) in [(1000, 1000), (200, 1000), (3000, 2000)] {
         let quota = Bandwidth { run: us(run_us), period: us(period_us), burst: Duration::ZERO };
-        let some = done(&two("none").quota(Quota::Own(quota)));
+        let some = done(&two.clone().quota(Quota::Own(quota)));
         let allowed = run_us as f64 / (2 * period_us) as f64;
         let found = share(&some, &whole);
         // Each portion ends with an exit.
         assert!((0.9..1.02).contains(&(found / allowed)), "{quota:?}: {found}, not {allowed}");
         // Each vCPU is kept once a period, for the rest of it.
-        let periods = (WINDOW.as_micros() as u64) / period_us;
+        let periods = (window.as_micros() as u64) / period_us;
         let Throttled { times, ns, .. } = throttled(&some);
         assert!(times.abs_diff(2 * periods) <= 4, "{times} times in {periods} periods");
         // But for the time in which its pCPU wakes up from a deep sleep.
-        let (kept, idle) = (ns as f64 / (2 * WINDOW.as_nanos()) as f64, 1.0 - allowed);
+        let (kept, idle) = (ns as f64 / (2 * window.as_nanos()) as f64, 1.0 - allowed);
         assert!(kept < idle + 0.02 && kept > idle * 0.8, "{quota:?}: kept for {kept} of the time");
     }
 }
